@@ -17,6 +17,7 @@ COVERS = (
     "lab/demo",
     "lab/demo.yml",
     "lab/faults",
+    "lab/sglang",
     "playbooks/site.yml",
     "roles/summary",
     "roles/preflight",
@@ -68,6 +69,30 @@ def test_a_second_run_changes_nothing(lab: LabCommand) -> None:
     counts = recap(lab.play("site"), "changed")
     assert set(SPARKS) < set(counts)
     assert counts == dict.fromkeys(counts, 0)
+
+
+# Prints the status of each request to each address, as JSON.
+ASK = """
+import http.client, json, sys
+def ask(to, method, path):
+    connection = http.client.HTTPConnection(to, 30000, timeout=10)
+    connection.request(method, path)
+    return connection.getresponse().status
+requests = [("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/flush_cache"), ("POST", "/start_profile")]
+print(json.dumps([[ask(to, *each) for each in requests] for to in sys.argv[1:]]))
+"""
+
+
+def test_a_client_can_use_the_server_but_not_administer_it_and_a_vf_answers_nothing(site: Site) -> None:
+    head, other = site.pods()[:2]
+    networks = json.loads(head["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"])
+    vfs = [network["ips"][0].partition("/")[0] for network in networks]
+    to = [head["status"]["podIP"], f"{site.group}.gb10-serving", *vfs]
+    name = other["metadata"]["name"]
+    asked = json.loads(site.kubectl("exec", name, "-c", "sglang", "--", "python3", "-c", ASK, *to))
+    client, nobody = [200, 200, 403, 403], [403, 403, 403, 403]
+    assert asked == [client, client, nobody, nobody]
+    assert json.loads(site.in_head("python3", "-c", ASK, "127.0.0.1")) == [[200, 200, 200, 404]]
 
 
 @pytest.mark.parametrize(

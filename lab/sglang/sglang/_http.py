@@ -5,127 +5,156 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import socket
+import threading
 import time
 import uuid
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import uvicorn
 
 from ._engine import Engine, Request
 
 HEALTH_TIMEOUT = float(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
+# A request waits for its tokens in a thread.
+WAITING = ThreadPoolExecutor(512)
+STAMP = "%Y-%m-%d %H:%M:%S"
 
-
-class Server(ThreadingHTTPServer):
-    """An HTTP server with the data of its handlers; ``engine`` is None on a worker."""
-
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, address: tuple[str, int], args: dict[str, Any], version: str, engine: Engine | None) -> None:
-        self.args, self.version, self.engine = args, version, engine
-        self.ready = engine is None
-        super().__init__(address, Handler)
-
-    @property
-    def model(self) -> str:
-        return str(self.args.get("served_model_name") or self.args["model_path"])
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:3])
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Handle a request; answer unknown paths with 404, as FastAPI does."""
+def _logging() -> dict[str, Any]:
+    """Return uvicorn's settings with the time in front of a request, as SGLang changes them."""
+    settings: dict[str, Any] = uvicorn.config.LOGGING_CONFIG
+    for name, what in (("default", "%(message)s"), ("access", '%(client_addr)s - "%(request_line)s" %(status_code)s')):
+        settings["formatters"][name] |= {"fmt": f"[%(asctime)s] %(levelprefix)s {what}", "datefmt": STAMP}
+    return settings
 
-    protocol_version = "HTTP/1.1"
-    server: Server
 
-    def log_message(self, format: str, *args: Any) -> None:
-        stamp = time.strftime("[%Y-%m-%d %H:%M:%S]")
-        status = args[1] if len(args) > 1 else ""
-        print(f'{stamp} INFO:     {self.client_address[0]} - "{self.requestline}" {status}', flush=True)
+class Server:
+    """The ASGI application of a rank, which uvicorn serves; ``engine`` is None on a worker."""
 
-    def _answer(self, status: int, body: Any = None, kind: str = "application/json") -> None:
-        data = body.encode() if isinstance(body, str) else b"" if body is None else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+    def __init__(self, args: dict[str, Any], version: str, engine: Engine | None) -> None:
+        self.args, self.version, self.engine = args, version, engine
+        self.ready = engine is None
 
-    def _allowed(self) -> bool:
+    @property
+    def model(self) -> str:
+        return str(self.args.get("served_model_name") or self.args["model_path"])
+
+    def start(self) -> None:
+        """Listen, and answer in a thread; raise OSError if the port is taken."""
+        listening = socket.create_server((str(self.args["host"]), int(self.args["port"])), backlog=128)
+        server = uvicorn.Server(uvicorn.Config(self, lifespan="off", log_config=_logging()))
+        threading.Thread(target=server.run, args=([listening],), daemon=True).start()
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Handle a request; answer unknown paths with 404, as FastAPI does."""
+        await Exchange(self, scope, receive, send).run()
+
+
+class Exchange:
+    """A request and its answer."""
+
+    def __init__(self, server: Server, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        self.server, self.engine = server, server.engine
+        self.path, self.method = str(scope["path"]), str(scope["method"])
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.receive, self.send = receive, send
+
+    async def run(self) -> None:
         key = self.server.args.get("api_key")
         public = self.path in {"/health", "/health_generate", "/ready", "/metrics"}
-        if not key or public or self.headers.get("Authorization") == f"Bearer {key}":
-            return True
-        self._answer(401, {"error": "Unauthorized"})
-        return False
+        if key and not public and self.headers.get("authorization") != f"Bearer {key}":
+            await self._answer(401, {"error": "Unauthorized"})
+        elif self.method == "POST":
+            await self._post()
+        else:
+            await self._get()
 
-    def do_GET(self) -> None:
-        if not self._allowed():
-            return
-        path = self.path.partition("?")[0]
+    async def _answer(self, status: int, body: Any = None, kind: str = "application/json") -> None:
+        data = body.encode() if isinstance(body, str) else b"" if body is None else json.dumps(body).encode()
+        await self._begin(status, kind, [(b"content-length", str(len(data)).encode())])
+        await self.send({"type": "http.response.body", "body": data})
+
+    async def _begin(self, status: int, kind: str, more: list[tuple[bytes, bytes]]) -> None:
+        headers = [(b"content-type", kind.encode()), *more]
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _get(self) -> None:
+        server, path = self.server, self.path
         if path == "/metrics":
-            self._answer(200, metrics(self.server), "text/plain; version=0.0.4")
+            await self._answer(200, metrics(server), "text/plain; version=0.0.4")
         elif path in {"/health", "/health_generate", "/ping"}:
-            self._health()
-        elif self.server.engine is None:
-            self._answer(404, {"detail": "Not Found"})
-        elif path == "/ready" and _number(self.server.version) >= (0, 5, 20):
-            self._answer(200 if self.server.ready else 503)
+            await self._answer(await self._health())
+        elif self.engine is None:
+            await self._answer(404, {"detail": "Not Found"})
+        elif path == "/ready" and _number(server.version) >= (0, 5, 20):
+            await self._answer(200 if server.ready else 503)
         elif path == "/v1/models":
-            card = {"id": self.server.model, "object": "model", "created": int(time.time()), "owned_by": "sglang"}
-            self._answer(200, {"object": "list", "data": [card]})
+            card = {"id": server.model, "object": "model", "created": int(time.time()), "owned_by": "sglang"}
+            await self._answer(200, {"object": "list", "data": [card]})
         elif path in {"/server_info", "/get_server_info"}:
-            self._answer(200, server_info(self.server, self.server.engine))
+            await self._answer(200, server_info(server, self.engine))
         elif path in {"/model_info", "/get_model_info"}:
-            self._answer(200, {"model_path": self.server.args["model_path"], "is_generation": True})
+            await self._answer(200, {"model_path": server.args["model_path"], "is_generation": True})
         else:
-            self._answer(404, {"detail": "Not Found"})
+            await self._answer(404, {"detail": "Not Found"})
 
-    def _health(self) -> None:
-        engine = self.server.engine
-        if engine is None:
-            self._answer(200)
-        elif not self.server.ready:
-            self._answer(503)
-        else:
-            self._answer(200 if engine.healthy(HEALTH_TIMEOUT) else 503)
+    async def _health(self) -> int:
+        if self.engine is None:
+            return 200
+        if not self.server.ready:
+            return 503
+        healthy = asyncio.get_running_loop().run_in_executor(WAITING, self.engine.healthy, HEALTH_TIMEOUT)
+        return 200 if await healthy else 503
 
-    def do_POST(self) -> None:
-        if not self._allowed():
-            return
-        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        engine = self.server.engine
-        if self.path == "/flush_cache" and engine is not None:
-            self._answer(200, "Cache flushed.", "text/plain")
+    async def _body(self) -> bytes:
+        text, more = b"", True
+        while more:
+            part = await self.receive()
+            text += part.get("body", b"")
+            more = bool(part.get("more_body"))
+        return text
+
+    async def _post(self) -> None:
+        text = await self._body()
+        if self.path == "/flush_cache" and self.engine is not None:
+            await self._answer(200, "Cache flushed.", "text/plain")
             return
         chat = self.path == "/v1/chat/completions"
-        if engine is None or self.path not in {"/v1/chat/completions", "/v1/completions"}:
-            self._answer(404, {"detail": "Not Found"})
+        if self.engine is None or self.path not in {"/v1/chat/completions", "/v1/completions"}:
+            await self._answer(404, {"detail": "Not Found"})
             return
         try:
             body = json.loads(text)
             prompt = " ".join(str(m["content"]) for m in body["messages"]) if chat else str(body["prompt"])
             limit = int(body.get("max_tokens") or body.get("max_completion_tokens") or (2048 if chat else 16))
         except (ValueError, KeyError, TypeError) as error:
-            self._answer(400, {"object": "error", "message": f"invalid request: {error!r}", "code": 400})
+            message = {"object": "error", "message": f"invalid request: {error!r}", "code": 400}
+            await self._answer(400, message)
             return
         request = Request(prompt, limit, int(body.get("min_tokens") or 0), bool(body.get("ignore_eos")))
-        engine.submit(request)
+        self.engine.submit(request)
         usage = bool((body.get("stream_options") or {}).get("include_usage"))
         if body.get("stream"):
-            self._stream(request, chat, usage)
+            await self._stream(request, chat, usage)
         else:
-            self._whole(request, chat)
+            await self._whole(request, chat)
 
-    def _pieces(self, request: Request) -> Iterator[tuple[list[str], str | None]]:
+    async def _pieces(self, request: Request) -> AsyncIterator[tuple[list[str], str | None]]:
         while True:
-            item = request.out.get()
+            item = await asyncio.get_running_loop().run_in_executor(WAITING, request.out.get)
             if isinstance(item, str):
                 yield [], item
                 return
@@ -145,45 +174,51 @@ class Handler(BaseHTTPRequestHandler):
             "model": self.server.model,
         }
 
-    def _whole(self, request: Request, chat: bool) -> None:
+    async def _whole(self, request: Request, chat: bool) -> None:
         text, reason = "", ""
-        for tokens, end in self._pieces(request):
+        async for tokens, end in self._pieces(request):
             text += "".join(tokens)
             reason = end or reason
         content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         choice = {"index": 0, **content, "finish_reason": reason}
-        self._answer(200, {**self._head(chat, False), "choices": [choice], "usage": self._usage(request)})
+        await self._answer(200, {**self._head(chat, False), "choices": [choice], "usage": self._usage(request)})
 
-    def _stream(self, request: Request, chat: bool, usage: bool) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        head = self._head(chat, True)
+    async def _stream(self, request: Request, chat: bool, usage: bool) -> None:
+        gone = asyncio.ensure_future(self._gone(request))
         try:
-            if chat:
-                first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-                self._event({**head, "choices": [first]})
-            for tokens, end in self._pieces(request):
-                if not tokens and end is None:
-                    continue
-                text = "".join(tokens)
-                content: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
-                self._event({**head, "choices": [{"index": 0, **content, "finish_reason": end}]})
-            if usage:
-                self._event({**head, "choices": [], "usage": self._usage(request)})
-            self._chunk(b"data: [DONE]\n\n")
-            self._chunk(b"")
-        except OSError:
-            request.cancelled = True
-            self.close_connection = True
+            await self._begin(200, "text/event-stream; charset=utf-8", [])
+            async for event in self._events(request, chat, usage):
+                if gone.done():
+                    return
+                await self.send({"type": "http.response.body", "body": event, "more_body": True})
+            await self.send({"type": "http.response.body"})
+        finally:
+            gone.cancel()
 
-    def _event(self, body: dict[str, Any]) -> None:
-        self._chunk(b"data: " + json.dumps(body).encode() + b"\n\n")
+    async def _gone(self, request: Request) -> None:
+        """Cancel the request when its client goes away."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        request.cancelled = True
 
-    def _chunk(self, data: bytes) -> None:
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.flush()
+    async def _events(self, request: Request, chat: bool, usage: bool) -> AsyncIterator[bytes]:
+        head = self._head(chat, True)
+        if chat:
+            first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+            yield _event({**head, "choices": [first]})
+        async for tokens, end in self._pieces(request):
+            if not tokens and end is None:
+                continue
+            text = "".join(tokens)
+            content: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
+            yield _event({**head, "choices": [{"index": 0, **content, "finish_reason": end}]})
+        if usage:
+            yield _event({**head, "choices": [], "usage": self._usage(request)})
+        yield b"data: [DONE]\n\n"
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
 def server_info(server: Server, engine: Engine) -> dict[str, Any]:

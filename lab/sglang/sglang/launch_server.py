@@ -134,8 +134,8 @@ class Rank:
     def head(self) -> None:
         self.group.answers(self.on_answer, self.on_loss)
         engine = Engine(self.args, self.net.name if self.net else "", self.collective, self.say)
-        server = Server((str(self.args["host"]), int(self.args["port"])), self.args, self.version, engine)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        server = Server(self.args, self.version, engine)
+        server.start()
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         threading.Thread(target=self._warm_up, args=(engine, server), daemon=True).start()
         engine.run()
@@ -159,8 +159,7 @@ class Rank:
 
     def worker(self) -> None:
         """Follow the head's commands until it exits."""
-        server = Server((str(self.args["host"]), int(self.args["port"])), self.args, self.version, None)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Server(self.args, self.version, None).start()
         self.say(f"Dummy health check server started in background thread at {self.args['host']}:{self.args['port']}")
         numbers = tuple(int(part) for part in self.version.split(".")[:3])
         if numbers >= _IGNORES_SIGTERM:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -13,14 +14,20 @@ from typing import Any
 
 
 def serve_pages(port: int, page: Callable[[str], tuple[int, str]]) -> ThreadingHTTPServer:
-    """Answer Prometheus and the kubelet's probes in a thread; ``page`` returns status and text of a path."""
+    """Answer Prometheus and the kubelet's probes in a thread; ``page`` returns status and text of a path.
+
+    A VF of the pod refuses: no NetworkPolicy applies to it. GB10_POD_IPS has the addresses of the pod's own network.
+    """
+    own = {*filter(None, os.environ.get("GB10_POD_IPS", "").split(","))}
 
     class Pages(BaseHTTPRequestHandler):
         # Every connection is a thread: many idle ones would take the container's memory.
         timeout = 10
 
         def do_GET(self) -> None:
-            status, text = page(self.path)
+            reached = self.connection.getsockname()[0]
+            inside = not own or reached in own or reached == self.client_address[0]
+            status, text = page(self.path) if inside else (403, "")
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()

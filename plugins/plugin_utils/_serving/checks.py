@@ -26,6 +26,11 @@ _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 SECRET_FLAGS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
 
+# front_door.py stands in front of uvicorn with SGLang's own paths. These start another server, or move the paths.
+DOORLESS_FLAGS = frozenset(
+    {"--enable-http2", "--fastapi-root-path", "--grpc-mode", "--grpc-port", "--smg-grpc-mode", "--use-ray"}
+)
+
 
 def select_vfs(host: Mapping[str, Any], vf_index: int) -> list[Mapping[str, Any]]:
     """Return the VFs of that index on a host of the fabric plan, in rail order."""
@@ -110,6 +115,8 @@ def _flags(profile: Profile) -> Iterator[Finding]:
         yield _finding("serving.args.owned", None, _place(profile), key=flag)
     for flag in sorted(given & SECRET_FLAGS):
         yield _finding("serving.args.secret", None, _place(profile), key=flag)
+    for flag in sorted(given & DOORLESS_FLAGS):
+        yield _finding("serving.args.door", None, _place(profile), key=flag)
 
 
 def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:

@@ -67,6 +67,7 @@ class PodOptions:
     cache_dir: str = ""
     log_dir: str = ""
     host_ipc: bool = False
+    open_routes: bool = False
     readiness: str = "auto"
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     transport_gate: TransportGate = "enforce"
@@ -126,15 +127,22 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     return {"startupProbe": startup, "readinessProbe": ready | {"failureThreshold": 2}}
 
 
-def command(entry: RankPlan, plan: Plan, memory_timeout: int) -> list[str]:
-    """Return the command of the container: the server, started after the memory check and the patch hooks."""
+def command(entry: RankPlan, plan: Plan, memory_timeout: int, open_routes: bool) -> list[str]:
+    """Return the command of the container: the server behind its door, after the memory check and the patch hooks."""
     steps = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
     if plan.load and memory_timeout:
         figures = (plan.load.weights, plan.load.fraction, plan.load.total, memory_timeout)
         steps += ["--memory", *map(str, figures), "--shares", str(plan.expect.ranks)]
         local = [*plan.paths, *(staged_path(name, plan.models_dir) for name in plan.models if plan.models_dir)]
         steps += [word for path in local for word in ("--model", path)]
-    return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, *steps, "--", *entry.argv]
+    server = entry.argv if open_routes else ("python3", f"{FILES}/front_door.py", *entry.argv[2:])
+    return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, *steps, "--", *server]
+
+
+def own_addresses() -> dict[str, Any]:
+    """Return the variable with which the programs of a pod tell its own network from its VFs."""
+    field = {"apiVersion": "v1", "fieldPath": "status.podIPs"}
+    return {"name": "GB10_POD_IPS", "valueFrom": {"fieldRef": field}}
 
 
 def _as_text(kind: str, amounts: Any) -> Any:
@@ -148,6 +156,7 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
     own = {"HOME": HOME} if home_of(plan.rdma_mode) == HOME else {}
     own |= cache_env() if options.cache_dir else {}
     env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in {**own, **entry.env}.items()]
+    env += [] if options.open_routes else [own_addresses()]
     env += [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
         for variable, (secret, key) in sorted(options.secrets.items())
@@ -158,7 +167,7 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
         "name": "sglang",
         "image": plan.image,
         "imagePullPolicy": options.pull_policy,
-        "command": command(entry, plan, options.memory_timeout),
+        "command": command(entry, plan, options.memory_timeout, options.open_routes),
         "env": env,
         "ports": [{"name": "http", "containerPort": plan.service.port, "protocol": "TCP"}],
         "resources": {kind: _as_text(kind, of) for kind, of in resources.items()},

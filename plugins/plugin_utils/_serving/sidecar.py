@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import S
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan, RankPlan
-from .pods import PodOptions
+from .pods import PodOptions, own_addresses
 from .programs import code_volume, container, role
 from .volumes import FILES
 
@@ -106,6 +106,7 @@ def with_sidecar(
             {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
             for name, path in (("POD_NAMESPACE", "metadata.namespace"), ("POD_UID", "metadata.uid"))
         ]
+        env.append(own_addresses())
         mounted.append({"name": "transport-account", "mountPath": _ACCOUNT, "readOnly": True})
         certificate = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
         token = {"path": "token", "expirationSeconds": 3600}

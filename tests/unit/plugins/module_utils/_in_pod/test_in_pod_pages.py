@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from http.client import HTTPConnection
 from urllib.error import HTTPError
 
 import pytest
@@ -24,6 +25,21 @@ def test_a_page_answers_with_its_status_and_text_and_logs_nothing(capfd: pytest.
         server.shutdown()
         server.server_close()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_page_is_for_the_pods_own_network_and_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GB10_POD_IPS", "127.0.0.2,fd00::2")
+    server = serve_pages(0, lambda _path: (200, ""))
+    asked = {}
+    try:
+        for client, to in (("127.0.0.4", "127.0.0.2"), ("127.0.0.4", "127.0.0.3"), ("127.0.0.3", "127.0.0.3")):
+            connection = HTTPConnection(to, server.server_address[1], timeout=5, source_address=(client, 0))
+            connection.request("GET", "/metrics")
+            asked[client, to] = connection.getresponse().status
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert list(asked.values()) == [200, 403, 200]
 
 
 def test_a_line_of_the_log_has_its_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,6 +192,8 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.model.path", {"paths": ("/srv/models/tiny", "/srv/models-old/draft")}, {}),
     ("serving.model.path", {"paths": ("/srv/models/tiny",)}, {"models_dir": ""}),
     ("serving.args.secret", {"argv": ("--api-key", "x")}, {}),
+    ("serving.args.door", {"argv": ("--enable-http2",)}, {}),
+    ("serving.args.door", {"argv": ("--fastapi-root-path=/v1",)}, {}),
     ("serving.env.owned", {"env": {"NCCL_IB_HCA": "mlx5"}}, {}),
     ("serving.env.evidence", {"env": {"NCCL_DEBUG_FILE": "/dev/stdout"}}, {}),
     ("serving.env.silent", {"env": {"NCCL_DEBUG": "WARN"}}, {}),

@@ -1,0 +1,124 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run a server's module with a door in front of its HTTP routes: front_door.py MODULE ARGUMENTS.
+
+SGLang has about 40 routes that load weights, write profiles or empty caches. They need no key unless one is given, and
+with a key ``/server_info`` shows it to everybody (sglang 0.5.23: ``build_server_info`` returns all resolved arguments).
+So a client gets only the routes of ``PUBLIC``, and only at an address of the pod's own network. A VF, to which no
+NetworkPolicy applies, answers nothing. A process of the pod itself gets everything: whoever may run a command in the
+pod, or forward its port, may administer its server.
+
+The door is uvicorn's outermost application, so a header such as X-Forwarded-For cannot change what it sees. A process
+that the server spawns runs this file again before its own work, because it stays the module ``__main__``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import runpy
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from uvicorn import Config
+
+# The routes that generate, count, describe or report, in releases 0.5.2 to 0.5.23. A last "/" stands for all below it.
+PUBLIC = (
+    *("/v1/", "/generate", "/encode", "/classify", "/tokenize", "/detokenize", "/open_session", "/close_session"),
+    *("/parse_function_call", "/separate_reasoning", "/invocations", "/vertex_generate"),
+    *("/api/chat", "/api/generate", "/api/tags", "/api/show"),
+    *("/health", "/health_generate", "/ready", "/ping", "/metrics", "/metrics/", "/get_load"),
+    *("/model_info", "/get_model_info", "/server_info", "/get_server_info"),
+)
+ADDRESSES = "GB10_POD_IPS"
+ANSWER = json.dumps(
+    {
+        "error": {
+            "message": "This route answers only inside the pod. Use kubectl exec.",
+            "type": "forbidden",
+            "code": 403,
+        }
+    }
+).encode()
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+def plain(address: str) -> str:
+    """Return an address as the kubelet writes it: an IPv4 client of an IPv6 socket is an IPv4 address."""
+    try:
+        read = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    return str(getattr(read, "ipv4_mapped", None) or read)
+
+
+def admits(path: str, client: str, server: str, own: frozenset[str]) -> bool:
+    """Tell whether a client may request ``path`` at the address ``server`` of this pod, whose own ones are ``own``."""
+    if not server:
+        return False
+    if client == server:
+        return True
+    public = path in PUBLIC or any(path.startswith(start) for start in PUBLIC if start.endswith("/"))
+    return server in own and public
+
+
+class Door:
+    """An ASGI application that passes on to ``app`` what the pod's clients may request."""
+
+    def __init__(self, app: Any, own: frozenset[str]) -> None:
+        self.app, self.own = app, own
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer a refused request with status 403, which a WebSocket gets when it is closed before it is accepted."""
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
+        client, server = (plain(str((scope.get(name) or [""])[0])) for name in ("client", "server"))
+        if admits(scope["path"], client, server, self.own):
+            return await self.app(scope, receive, send)
+        if scope["type"] == "websocket":
+            return await send({"type": "websocket.close", "code": 1008})
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
+        await send({"type": "http.response.start", "status": 403, "headers": headers})
+        return await send({"type": "http.response.body", "body": ANSWER})
+
+
+def install(own: frozenset[str]) -> None:
+    """Put the door in front of each application that uvicorn loads in this process."""
+    load = Config.load
+
+    def loaded(self: Config) -> None:
+        load(self)
+        self.loaded_app = Door(self.loaded_app, own)
+
+    Config.load = loaded  # type: ignore[method-assign]
+
+
+def own_addresses() -> frozenset[str]:
+    """Return the addresses of this pod's own network. Without one the server would answer nobody, so it ends here."""
+    found = frozenset(plain(address) for address in os.environ.get(ADDRESSES, "").split(",")) - {""}
+    if not found:
+        sys.exit(f"{ADDRESSES} names no address of this pod, so the server would answer nobody. It is not started.")
+    return found
+
+
+def main() -> None:
+    """Run the module as ``python3 -m`` does; its arguments follow its name."""
+    sys.path[0] = str(Path.cwd())
+    found = find_spec(sys.argv[1])
+    if found is None:
+        sys.exit(f"this image has no module {sys.argv[1]}")
+    sys.argv = [str(found.origin), *sys.argv[2:]]
+    runpy.run_module(found.name, run_name="__main__")
+
+
+if __name__ in {"__main__", "__mp_main__"}:
+    install(own_addresses())
+if __name__ == "__main__":
+    main()

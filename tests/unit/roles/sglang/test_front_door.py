@@ -1,0 +1,99 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the door with a real uvicorn: addresses of the loopback network play the pod's own one, a VF and clients."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/front_door.py"
+POD, VF, CLIENT = "127.0.0.2", "127.0.0.3", "127.0.0.4"
+SERVER = '''
+"""A server that answers every path with its own name, in one process or in several that it spawns."""
+import sys
+import uvicorn
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": repr((sys.argv[1:], scope["client"][0])).encode()})
+
+if __name__ == "__main__":
+    uvicorn.run("engine:app", fd=int(sys.argv[1]), workers=int(sys.argv[2]), lifespan="off", log_level="error",
+                proxy_headers=True, forwarded_allow_ips="*")
+'''
+
+
+@contextmanager
+def server(directory: Path, workers: int, own: str) -> Iterator[int]:
+    """Yield the port of a server behind the door; it listens already, so a request waits until it answers."""
+    (directory / "engine.py").write_text(SERVER)
+    with socket.create_server(("0.0.0.0", 0)) as listening:
+        os.set_inheritable(listening.fileno(), True)
+        words = [sys.executable, str(FILE), "engine", str(listening.fileno()), str(workers)]
+        env = {"PATH": os.environ["PATH"], "GB10_POD_IPS": own}
+        child = subprocess.Popen(words, cwd=directory, env=env, pass_fds=[listening.fileno()])
+        try:
+            yield int(listening.getsockname()[1])
+        finally:
+            child.terminate()
+            child.wait()
+
+
+def ask(port: int, path: str, to: str, client: str, **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(to, port, timeout=60, source_address=(client, 0))
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+PUBLIC = ["/v1/chat/completions", "/generate", "/health", "/metrics", "/server_info"]
+CLOSED = ["/flush_cache", "/update_weights_from_tensor", "/start_profile", "/v1", "/generate/", "/", "//generate"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_client_gets_what_generates_and_the_pod_itself_everything(tmp_path: Path, workers: int) -> None:
+    with server(tmp_path, workers, f"{POD},fd00::2") as port:
+        assert {ask(port, path, POD, CLIENT)[0] for path in PUBLIC} == {200}
+        refused = [ask(port, path, POD, CLIENT) for path in CLOSED]
+        assert {status for status, _text in refused} == {403}
+        assert json.loads(refused[0][1])["error"]["type"] == "forbidden"
+        # What proxies write about a client is a client's word, whatever the server trusts.
+        forged = {"X-Forwarded-For": POD, "Forwarded": f"for={POD}"}
+        assert ask(port, "/flush_cache", POD, CLIENT, **forged)[0] == 403
+        assert {ask(port, path, VF, CLIENT)[0] for path in (*PUBLIC, *CLOSED)} == {403}
+        assert {ask(port, path, VF, POD)[0] for path in (*PUBLIC, *CLOSED)} == {403}
+        for address in (POD, "127.0.0.1"):
+            assert {ask(port, path, address, address)[0] for path in (*PUBLIC, *CLOSED)} == {200}
+
+
+@pytest.mark.parametrize("own", ["", ",", "pod"])
+def test_without_an_address_of_the_pod_nothing_starts(tmp_path: Path, own: str) -> None:
+    (tmp_path / "engine.py").write_text("print('started')")
+    words = [sys.executable, FILE, "engine"]
+    done = subprocess.run(words, check=False, cwd=tmp_path, env={"GB10_POD_IPS": own}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "GB10_POD_IPS names no address" in done.stderr
+
+
+def test_the_module_sees_its_arguments_and_not_the_doors_directory(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text("import sys\nprint(__name__, sys.argv, sys.path[0])")
+    words = [sys.executable, FILE, "engine", "--port", "1"]
+    done = subprocess.run(words, cwd=tmp_path, env={"GB10_POD_IPS": POD}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == f"__main__ ['{tmp_path}/engine.py', '--port', '1'] {tmp_path}".split()
+    lacking = subprocess.run(
+        [*words[:2], "none"], check=False, env={"GB10_POD_IPS": POD}, capture_output=True, text=True
+    )
+    assert (lacking.returncode, lacking.stderr.strip()) == (1, "this image has no module none")
