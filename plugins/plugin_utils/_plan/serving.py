@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -47,8 +47,28 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         if fallback:
             fact |= _with_models(plan, fallback) | {"fallback": fallback.as_dict()}
             done += _summarized(fallback, full)
+    findings, fact["waived"] = waive(findings, options.get("waive") or (), Library.load(options["profile_dirs"]))
+    done += [f"waived: {rule}, {len(texts)} finding(s)" for rule, texts in fact["waived"].items()]
     fact["findings"] = [finding.as_dict() for finding in findings]
     return fact, findings, done
+
+
+def waive(
+    findings: list[Finding], rules: Sequence[str], library: Library
+) -> tuple[list[Finding], dict[str, list[str]]]:
+    """Return the findings without those of the named rules of a launch, and what they said by rule.
+
+    Only rules about SGLang's flags can be waived. A name that is none of them is an error.
+    """
+    known = {rule.id for rule in library.knowledge.rules.rules}
+    said = {name: [str(one) for one in findings if one.rule == name] for name in rules if name in known}
+    kept = [finding for finding in findings if finding.rule not in said]
+    remedy = "Take the name in brackets from a finding, or from docs/launch-rules.md"
+    for name in rules:
+        if name not in known:
+            reason = "it is not a rule about a launch that can be waived"
+            kept.append(Finding("error", "serving.waive", "serving_plan_waive", name, reason, remedy))
+    return kept, said
 
 
 def _fallback(options: Mapping[str, Any], main: Profile, settings: Settings) -> tuple[Fallback | None, list[Finding]]:

@@ -121,6 +121,7 @@ class Proof:
             "msg": why or "; ".join([self.judged["msg"], *([decode["msg"]] if decode else [])]),
             **{key: self.judged[key] for key in ("verdict", "transport_class", "evidence", "nccl_versions", "ranks")},
             "causes": self.judged["causes"],
+            "waived": dict(self.plan.get("waived") or {}),
             "failures": self.judged["failures"],
             "reason": reason,
             "measured": sorted(self.measured, key=lambda run: run["tokens_per_second"]),

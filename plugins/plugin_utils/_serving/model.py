@@ -212,7 +212,8 @@ class Plan:
     """One serving group, complete before anything is started. A plan with errors has no ranks.
 
     ``rendezvous`` is None for a group of one node, ``models_dir`` is a directory of every node (empty where SGLang
-    downloads the model), ``mtu`` is the fabric's in bytes. The other fields are those of the inputs.
+    downloads the model), ``mtu`` is the fabric's in bytes, ``waived`` what waived rules said.
+    The other fields are those of the inputs.
     """
 
     instance: str
@@ -239,6 +240,7 @@ class Plan:
     memory: tuple[str, ...] = ()
     load: Load | None = None
     mtu: int = 0
+    waived: Mapping[str, Any] = field(default_factory=dict)
 
     def needed_patches(self) -> list[str]:
         """Return the names of the patches that this release needs, in the order in which they run."""

@@ -144,8 +144,17 @@ def summary(
         f"{plan.instance}: profile {plan.profile}/{plan.preset}, SGLang {plan.sglang_version},"
         f" {len(plan.ranks)} rank(s), RDMA mode {plan.rdma_mode}"
     )
+    waived = [f"Waived: {', '.join(plan.waived)} (serving_plan_waive)"] if plan.waived else []
     table = align([HEADINGS, *rows(plan, pods, found, mtus, verdict)])
-    return [title, "", *table, "", *conclusion(plan, verdict, generation), *next_steps(plan, kubeconfig, context)]
+    return [
+        title,
+        "",
+        *table,
+        "",
+        *waived,
+        *conclusion(plan, verdict, generation),
+        *next_steps(plan, kubeconfig, context),
+    ]
 
 
 def served(workloads: Sequence[Mapping[str, Any]], namespace: str, instance: str) -> str:

@@ -59,7 +59,6 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, groups: Grou
         moe=known if facts.moe is None else facts.moe,
         quant=quantization,
         quantization_run=facts.quantization if replaced else context["quantization"],
-        checkpoint_quant=facts.quantization,
         nvfp4=quantization in ("modelopt_fp4", "modelopt_mixed", "nvfp4"),
         sm=capability,
         sm12x=capability // 10 == 12,
@@ -70,9 +69,7 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, groups: Grou
         patches=setting.patches,
         spec_v2_env=spec_v2_env,
         spec_v2=None if spec_v2_env is None else spec_v2_env.lower() in _TRUE,
-        pp_spec_env=env.get("SGLANG_ENABLE_PP_SPEC", "").lower() in _TRUE,
         longer_context_env=env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "").lower() in _TRUE,
-        override_readable=override is not None,
         max_context=(override or {}).get("max_position_embeddings", facts.max_context),
         expert_blocks=facts.expert_blocks,
         kv_heads=(override or {}).get("num_key_value_heads", facts.kv_heads),
@@ -139,8 +136,7 @@ def build_context(
     context["sglang"] = str(version)
     # SGLang switches attention DP off if there is only one group.
     attention_groups = context["dp_size"] if context["enable_dp_attention"] else context["attn_dp_size"]
-    context["attention_groups"] = max(attention_groups or 1, 1)
-    context["attention_dp"] = context["attention_groups"] > 1
+    context["attention_dp"] = (attention_groups or 1) > 1
     changes = derive(context, version, frozenset(parsed.values))
     context["graph_state"] = "on" if context["decode_graph"] else "off"
     nodes = context["nnodes"] or 1

@@ -143,7 +143,7 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
 
 
 def _pages(context: dict[str, Any], version: Version) -> None:
-    """Set the page size and the size of a prefill chunk with which SGLang runs."""
+    """Set the page size with which SGLang runs."""
     page, modern = context["page_model"], version.within("0.5.17", None)
     stateful = context["hybrid"] and context["mamba_strategy"] == "no_buffer" and not context["disable_radix_cache"]
     if stateful and version.within(None, "0.5.13"):
@@ -157,9 +157,7 @@ def _pages(context: dict[str, Any], version: Version) -> None:
     for backend, sizes in PAGES.items():
         if backend in (every if backend in PAGES_OF_PREFILL else decoding) and page not in sizes:
             page = sizes[0]
-    # A GPU with 119 GiB gets chunks of 8192 tokens; attention DP divides the chunk by its groups.
-    chunk = context["chunked_prefill_size"]
-    context.update(page_run=page, chunk_run=(8192 if chunk is None else chunk) // context["attention_groups"])
+    context["page_run"] = page
 
 
 def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) -> None:

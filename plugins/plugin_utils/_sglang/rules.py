@@ -35,6 +35,7 @@ class Rule:
     ``flags`` are the spellings that trigger it, each with its counterpart in SGLang if there is one; ``tried`` counts
     the published launches to which it applied: those that worked and those that failed. ``lifted_by`` names what an
     image has to carry, all of it, so that the rule does not apply; where the image is unknown, an error is a warning.
+    ``verified`` is the newest release for which the rule was checked: on later ones an error is a warning too.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Rule:
     when: str | None = None
     first: str | None = None
     last: str | None = None
+    verified: str | None = None
     flags: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     sglang: str = ""
@@ -117,13 +119,15 @@ class _Words(dict[str, Any]):
 def _finding(rule: Rule, context: Mapping[str, Any], extra: Mapping[str, Any]) -> Finding:
     words = _Words({**context, **extra})
     key = rule.key.format_map(words)
-    unsure = rule.lifted_by is not None and rule.severity == "error" and context["patches"] is None
+    unread = rule.verified is not None and not Version.parse(context["sglang"]).within(None, rule.verified)
+    unsure = unread or (rule.lifted_by is not None and context["patches"] is None)
+    until = f" (verified until {rule.verified}, not for this release)" if unread else ""
     return Finding(
-        "warning" if unsure else rule.severity,
+        "warning" if unsure and rule.severity == "error" else rule.severity,
         rule.id,
         key,
         extra.get("value", context.get(key)),
-        rule.reason.format_map(words),
+        rule.reason.format_map(words) + until,
         rule.remedy.format_map(words),
         source=rule.told_by,
     )

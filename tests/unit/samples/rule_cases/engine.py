@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .words import DEEPSEEK, EAGLE, GEMMA, GLM, INKLING, MINIMAX, QSA, QWEN, SIZES
+from .words import EAGLE, GEMMA, GLM, INKLING, MINIMAX, QWEN, SIZES
 
 CASES = [
     ("graph.eager_regime", "error", "0.5.10", f"{SIZES} --ep-size 4 --disable-cuda-graph", QWEN,
@@ -43,17 +43,8 @@ CASES = [
     ("graph.piecewise.nvfp4", "info", "0.5.16", "--cuda-graph-backend-prefill tc_piecewise", GLM, "0.5.16", "", GLM),
     ("hw.other", "error", "0.5.16", "--attention-backend aiter", {}, "0.5.16", "--attention-backend triton", {}),
     ("hw.other", "error", "0.5.23", "--quantization mlx_q4", {}, "0.5.23", "--quantization fp8", {}),
-    ("hw.other", "error", "0.5.16", "--enable-quant-communications", {}, "0.5.16", "", {}),
-    ("hw.sm12x", "error", "0.5.16", "--attention-backend cutedsl_mla", {},
-     "0.5.16", "--attention-backend cutedsl_mla", {"gpu": "b300"}),
     ("hw.sm12x", "error", "0.5.20", "--moe-runner-backend experimental_sgl_trtllm", {},
      "0.5.20", "--moe-runner-backend triton", {}),
-    ("hw.sm12x", "error", "0.5.16", "--quantization nvfp4_online", {},
-     "0.5.16", "--quantization nvfp4_online", {"gpu": "b300"}),
-    ("hw.sm12x", "error", "0.5.16", "--enable-deepseek-v4-fp4-indexer", {},
-     "0.5.17", "--enable-deepseek-v4-fp4-indexer", {}),
-    ("hw.sm12x", "error", "0.5.16", "--enable-deepseek-v4-fp4-indexer", {},
-     "0.5.16", "--enable-deepseek-v4-fp4-indexer", {"gpu": "b300"}),
     ("hw.sm12x", "error", "0.5.23", "--moe-runner-backend megamoe", {},
      "0.5.23", "--moe-runner-backend megamoe", {"gpu": "b300"}),
     ("model.arch.unsupported", "warning", "0.5.10", "", GEMMA, "0.5.11", "", GEMMA),
@@ -68,21 +59,6 @@ CASES = [
      INKLING, "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend marlin", INKLING),
     ("hw.sm12x", "error", "0.5.20", f"{SIZES} --moe-a2a-backend pplx --enable-dp-attention --dp-size 4", {},
      "0.5.20", f"{SIZES} --moe-a2a-backend pplx --enable-dp-attention --dp-size 4", {"gpu": "b300"}),
-    ("hw.sm12x", "error", "0.5.23", "--decode-attention-backend tokenspeed_mla", DEEPSEEK,
-     "0.5.23", "--prefill-attention-backend tokenspeed_mla", DEEPSEEK),
-    ("hw.sm12x", "error", "0.5.23", "--attention-backend tokenspeed_mla", DEEPSEEK,
-     "0.5.22", "--attention-backend tokenspeed_mla", DEEPSEEK),
-    ("hw.sm12x", "error", "0.5.22", "--qsa-indexer-dtype fp8_e4m3", QSA,
-     "0.5.22", "--qsa-indexer-dtype fp8_e4m3", {**QSA, "gpu": "b300"}),
-    ("par.attention_dp", "error", "0.5.23", "--tp-size 4 --attn-dp-size 3", {},
-     "0.5.23", "--tp-size 4 --attn-dp-size 2", {}),
-    ("par.attention_dp", "error", "0.5.16", f"{SIZES} --dp-size 3 --enable-dp-attention", {},
-     "0.5.16", f"{SIZES} --dp-size 2 --enable-dp-attention", {}),
-    ("par.divides", "error", "0.5.16", f"{SIZES} --attn-cp-size 3", {}, "0.5.16", f"{SIZES} --attn-cp-size 2", {}),
-    ("par.divides", "error", "0.5.16", f"{SIZES} --moe-dp-size 3", {}, "0.5.16",
-     f"{SIZES} --moe-dp-size 2 --attn-cp-size 2", {}),
-    ("par.divides", "error", "0.5.13", f"{SIZES} --moe-dp-size 2", {}, "0.5.13", f"{SIZES} --attn-cp-size 2", {}),
-    ("par.divides", "error", "0.5.20", f"{SIZES} --dwdp-size 2", {}, "0.5.20", f"{SIZES} --dwdp-size 4", {}),
     ("par.kv_heads", "error", "0.5.23", "--tp-size 3 --nnodes 3", {**GLM, "kv_heads": 8},
      "0.5.23", "--pp-size 3 --nnodes 3", {**GLM, "kv_heads": 8}),
     ("par.kv_heads", "error", "0.5.10", "--tp-size 3 --nnodes 3", {**QWEN, "kv_heads": 2},
@@ -94,14 +70,4 @@ CASES = [
     ("par.nnodes", "error", "0.5.13", "--tp-size 4 --nnodes 3", {}, "0.5.13", SIZES, {}),
     ("par.nnodes", "error", "0.5.13", "--tp-size 8 --nnodes 4", {}, "0.5.13", "--tp-size 8 --nnodes 4",
      {"gpus_per_node": 2}),
-    ("par.pp.mixedchunk", "error", "0.5.10", "--pp-size 2 --nnodes 2 --enable-mixed-chunk", {},
-     "0.5.11", "--pp-size 2 --nnodes 2 --enable-mixed-chunk", {}),
-    ("par.tbo", "error", "0.5.16", "--enable-two-batch-overlap", {},
-     "0.5.16", "--enable-two-batch-overlap --moe-a2a-backend deepep", {}),
-    ("par.tbo", "error", "0.5.23", "--enable-two-batch-overlap", GLM,
-     "0.5.23", "--enable-two-batch-overlap --enable-waterfill", GLM),
-    ("par.tbo", "error", "0.5.20", "--enable-two-batch-overlap", GLM,
-     "0.5.20", "--enable-two-batch-overlap --moe-runner-backend megamoe", GLM),
-    ("par.tbo", "error", "0.5.14", f"{SIZES} --enable-two-batch-overlap --enable-dp-attention --dp-size 4", {},
-     "0.5.15", f"{SIZES} --enable-two-batch-overlap --enable-dp-attention --dp-size 4", {}),
 ]  # fmt: skip
