@@ -51,9 +51,10 @@ def serving_replaced(objects: list[dict[str, Any]], ranks: list[dict[str, Any]],
 
 
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
-    """Return the settings that the running head reports with other values than the plan gave it."""
+    """Return the settings that the head reports with other values than the plan gave it or its image expected."""
     history = load_history(PROFILES / "catalogue")
-    return compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
+    changed = compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
+    return changed + compare.unforeseen((plan.get("image_verdict") or {}).get("resolved") or {}, info)
 
 
 def serving_rights(
@@ -93,7 +94,8 @@ def summary_lines(
         if rank.node in read
     }
     measured = verdict.get("measured") or [json.loads(generation.get("stdout") or "{}")]
-    return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], kubeconfig, context)
+    lines = summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], kubeconfig, context)
+    return [*lines[:1], *summary.judged(plan.get("image_verdict") or {}), *lines[1:]]
 
 
 def serving_requests(plan: dict[str, Any], kubeconfig: str, context: str) -> str:

@@ -122,6 +122,7 @@ class Proof:
             **{key: self.judged[key] for key in ("verdict", "transport_class", "evidence", "nccl_versions", "ranks")},
             "causes": self.judged["causes"],
             "waived": dict(self.plan.get("waived") or {}),
+            "image_verdict": dict(self.plan.get("image_verdict") or {}),
             "failures": self.judged["failures"],
             "reason": reason,
             "measured": sorted(self.measured, key=lambda run: run["tokens_per_second"]),

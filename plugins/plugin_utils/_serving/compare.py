@@ -34,6 +34,19 @@ def asked(argv: Sequence[str], version: str, history: History) -> dict[str, Any]
     return {_RENAMED.get(name, name): value for name, value in stored.items()}
 
 
+def unforeseen(resolved: Mapping[str, Any], info: Mapping[str, Any]) -> list[str]:
+    """Return a line for every setting that the server runs with another value than its image resolved before the start.
+
+    ``resolved`` are the head's values as the image's check returns them. Only plain values can be compared.
+    """
+    plain = (str, int, float, type(None))
+    return [
+        f"{key}: the check of the image expected {value}, runs {info[key]}"
+        for key, value in sorted(resolved.items())
+        if key in info and isinstance(value, plain) and isinstance(info[key], plain) and value != info[key]
+    ]
+
+
 def _same_version(wanted: str, runs: str) -> bool:
     try:
         return Version.parse(wanted).means(Version.parse(runs))

@@ -150,3 +150,12 @@ def test_a_status_names_model_and_address_of_the_head() -> None:
     assert summary.served([worker, head], "ns", "g") == said
     assert summary.served([workload("--model-path", "org/m")], "ns", "g").endswith(":30000/v1, in the cluster")
     assert [summary.served(each, "ns", "g") for each in ([], [worker], [workload(name="other")])] == ["", "", ""]
+
+
+def test_the_verdict_of_the_image_is_one_line() -> None:
+    said = {"verdict": "accepted", "message": "", "release": "0.5.23", "seconds": 13.4, "mebibytes": 450}
+    assert summary.judged(said) == ["Command lines: accepted by the image's own SGLang 0.5.23 (13 s, 450 MiB)"]
+    assert summary.judged({}) == []
+    assert summary.judged({"verdict": "unknown", "message": "no pod"})[0].endswith(
+        "SGLang unknown (0 s, 0 MiB): no pod"
+    )
