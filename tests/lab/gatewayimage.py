@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Build an image of SGLang's real Model Gateway from the package index and the lab's own Debian layer."""
+"""Build an image of SGLang's real Model Gateway from the package index and the lab's own Debian layer.
+
+As a program: gatewayimage.py DIRECTORY, with PYTHONPATH=lab, writes DIRECTORY/gateway.tar.
+"""
 
 from __future__ import annotations
 
@@ -46,3 +49,9 @@ def gateway_image(scratch: Path) -> Path:
     made = scratch / "gateway.tar"
     archive(made, [image], arch)
     return made
+
+
+if __name__ == "__main__":
+    directory = Path(sys.argv[1])
+    directory.mkdir(exist_ok=True)
+    gateway_image(directory)
