@@ -109,7 +109,7 @@ class _Reader:
             former = self.history.known(name)
             if former is None:
                 reason = f"is an abbreviation of {full}; a later release may make it ambiguous"
-                self.report("warning", "argparse.abbrev", name, text or None, reason, f"Write {full}")
+                self.report("info", "argparse.abbrev", name, text or None, reason, f"Write {full}")
             else:
                 words = (text,) if equals else tuple(self.argv[index + 1 : following])
                 item = Item(name, name, words, bool(equals))

@@ -18,6 +18,7 @@ ROWS = Path(__file__).resolve().parents[1] / "fixtures" / "sglang" / "spark-rows
 
 ROW = {"id": "a", "sglang": "0.5.16", "flags": ["--model-path", "m"], "truth": "works"}
 
+# SGLang's own argument code refuses these two, so the image says it before the start.
 IMAGE_SAYS = {"profile/qwen3.6-35b-kv-nvfp4-flashinfer", "profile/qwen3.6-35b-kv-nvfp4-trtllm"}
 
 
@@ -33,11 +34,15 @@ def test_no_launch_that_worked_is_refused_except_for_a_fork(outcomes: list[Outco
     assert len(refused) == 2
 
 
-def test_launches_that_failed_are_refused_or_warned_of(outcomes: list[Outcome]) -> None:
+def test_warnings_tell_launches_that_failed_from_those_that_worked(outcomes: list[Outcome]) -> None:
+    """A warning that most working launches get is a note: of 282 that worked, 201 were warned of before."""
     score = summarize(outcomes)
-    # SGLang's own argument code refuses these two, and three more of the rows: the image says it before the start.
-    assert {row["id"] for row in score["fails_silent"]} == IMAGE_SAYS
     assert score["fails"]["refused"] >= 81
+    assert {row["id"] for row in score["fails_silent"]} >= IMAGE_SAYS
+    assert len(score["fails_silent"]) <= 8
+    told = [sum(one.severity == "warning" for one in each.report.findings) for each in outcomes if each.works]
+    assert sum(told) / len(told) <= 0.7
+    assert score["works"]["warned"] <= 86
 
 
 def test_an_error_never_contradicts_a_launch_that_worked() -> None:
@@ -66,10 +71,10 @@ def test_own_launches_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[s
     bad = {**ROW, "id": "b", "flags": [*ROW["flags"], "--attention-backend", "fa3"]}
     assert main([write(tmp_path / "rows.json", [ROW, bad, {**ROW, "id": "c", "truth": "fails"}])]) == 1
     printed = capsys.readouterr().out
-    assert "launches with outcome 'works': 1 refused, 1 warned" in printed
+    assert "launches with outcome 'works': 1 refused" in printed
     assert "worked, but is refused by attn.fa3_sm12x: b" in printed
     assert main(["--json", write(tmp_path / "rows.json", {"rows": [ROW]})]) == 0
-    assert json.loads(capsys.readouterr().out)["works"] == {"warned": 1}
+    assert json.loads(capsys.readouterr().out)["works"] == {"silent": 1}
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ from .words import (
 )
 
 CASES = [
-    ("fp4gemm.cudnn", "warning", "0.5.13", "--fp4-gemm-backend flashinfer_cudnn", NEMOTRON,
+    ("fp4gemm.cudnn", "info", "0.5.13", "--fp4-gemm-backend flashinfer_cudnn", NEMOTRON,
      "0.5.13", "--fp4-gemm-backend flashinfer_cudnn", {**NEMOTRON, "carries": ("nvidia-cudnn-cu12",)}),
-    ("fp4gemm.cudnn", "warning", "0.5.10", "--fp4-gemm-backend flashinfer_cudnn", QWEN, "0.5.10",
+    ("fp4gemm.cudnn", "info", "0.5.10", "--fp4-gemm-backend flashinfer_cudnn", QWEN, "0.5.10",
      "--fp4-gemm-backend flashinfer_cutlass", QWEN),
-    ("fp4gemm.cudnn", "warning", "0.5.12", "", QWEN, "0.5.13", "", QWEN),
-    ("fp4gemm.cudnn", "warning", "0.5.10", "", GLM, "0.5.9", "", GLM),
+    ("fp4gemm.cudnn", "info", "0.5.12", "", QWEN, "0.5.13", "", QWEN),
+    ("fp4gemm.cudnn", "info", "0.5.10", "", GLM, "0.5.9", "", GLM),
     ("fp4gemm.sm12x", "warning", "0.5.17", "--fp4-gemm-backend flashinfer_trtllm", QWEN,
      "0.5.17", "--fp4-gemm-backend flashinfer_trtllm", {**QWEN, "gpu": "b300"}),
     ("fp4gemm.sm12x", "warning", "0.5.12", "--fp4-gemm-backend flashinfer_cutedsl", QWEN,
@@ -128,7 +128,7 @@ CASES = [
     ("moe.nvfp4.fi_cutlass", "error", "0.5.10", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 4",
      {**QWEN, "patches": ()},
      "0.5.10", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 4", {**MINIMAX, "patches": ()}),
-    ("moe.nvfp4.runner", "warning", "0.5.15", "--moe-runner-backend triton", QWEN, "0.5.15",
+    ("moe.nvfp4.runner", "info", "0.5.15", "--moe-runner-backend triton", QWEN, "0.5.15",
      "--moe-runner-backend flashinfer_cutlass", QWEN),
     ("moe.nvfp4.runner", "error", "0.5.12", "--moe-runner-backend cutlass", MINIMAX, "0.5.11",
      "--moe-runner-backend cutlass", MINIMAX),
@@ -136,7 +136,7 @@ CASES = [
      "--moe-runner-backend cutlass", QWEN),
     ("moe.nvfp4.runner", "error", "0.5.13", "--moe-runner-backend triton", NEMOTRON, "0.5.13",
      "--moe-runner-backend flashinfer_cutlass", NEMOTRON),
-    ("moe.nvfp4.runner", "warning", "0.5.16", "--moe-runner-backend cutlass", {"quantization": "modelopt_fp4"},
+    ("moe.nvfp4.runner", "info", "0.5.16", "--moe-runner-backend cutlass", {"quantization": "modelopt_fp4"},
      "0.5.16", NAMED, {"quantization": "modelopt_fp4"}),
     ("moe.nvfp4.runner", "error", "0.5.16", "--moe-runner-backend cutlass", QWEN, "0.5.16", NAMED, QWEN),
     ("moe.nvfp4.runner", "error", "0.5.23", "--moe-runner-backend triton", GLM, "0.5.23", NAMED, GLM),
@@ -146,7 +146,7 @@ CASES = [
       for version in ("0.5.16", "0.5.23")),
     ("moe.nvfp4.runner", "warning", "0.5.16", "", GLM, "0.5.15", "", GLM),
     # without facts about the model nobody knows whether it has experts
-    ("moe.nvfp4.runner", "warning", "0.5.16", "", {"quantization": "modelopt_fp4", "patches": ()},
+    ("moe.nvfp4.runner", "info", "0.5.16", "", {"quantization": "modelopt_fp4", "patches": ()},
      "0.5.16", NAMED, {"quantization": "modelopt_fp4", "patches": ()}),
     ("moe.nvfp4.runner", "warning", "0.5.16", "--quantization modelopt", GLM, "0.5.16", "", NEMOTRON),
     ("moe.mxfp4.ep", "error", "0.5.13", f"{SIZES} --ep-size 4", GPTOSS, "0.5.14", f"{SIZES} --ep-size 4", GPTOSS),

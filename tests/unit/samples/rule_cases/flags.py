@@ -10,7 +10,7 @@ from .words import (
 )
 
 CASES = [
-    ("argparse.abbrev", "warning", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
+    ("argparse.abbrev", "info", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
     ("name.former", "error", "0.5.23", "--enable-ep-moe", {}, "0.5.23", "--ep-size 1", {}),
     ("name.quantization", "error", "0.5.16", "--quantization nvfp4", {}, "0.5.16", "--quantization modelopt_fp4", {}),
     ("name.vllm", "error", "0.5.23", "--gpu-memory-utilization 0.8", {}, "0.5.23", "--mem-fraction-static 0.8", {}),

@@ -44,7 +44,7 @@ CASES = [
      "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode --disable-radix-cache", QWEN),
     ("mamba.radix.nobuffer", "warning", "0.5.13.post1", f"{EAGLE} 4", NEMOTRON,
      "0.5.13.post1", f"{EAGLE} 4 --mamba-scheduler-strategy extra_buffer", QWEN),
-    ("mamba.slots", "warning", "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 48", NEMOTRON,
+    ("mamba.slots", "info", "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 48", NEMOTRON,
      "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 32", NEMOTRON),
     ("mamba.track", "error", "0.5.22", "--mamba-track-interval 96", QSA, "0.5.22", "--mamba-track-interval 128", QSA),
     ("mamba.track", "error", "0.5.23", "--page-size 48 --mamba-track-interval 256", QWEN, "0.5.23",
@@ -62,6 +62,6 @@ CASES = [
      "0.5.16", "--model-path a/Qwen3-235B-A22B-FP8 --mem-fraction-static 0.8 --tp-size 4", {}),
     ("mem.named", "warning", "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {},
      "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {"quantization": "awq"}),
-    ("mem.unified", "warning", "0.5.13", "", {}, "0.5.13", "", {"gpu": "b300"}),
-    ("mem.unified", "warning", "0.5.13", "--mem-fraction-static 0.9", {}, "0.5.13", "--mem-fraction-static 0.80", {}),
+    ("mem.unified", "info", "0.5.13", "", {}, "0.5.13", "", {"gpu": "b300"}),
+    ("mem.unified", "info", "0.5.13", "--mem-fraction-static 0.9", {}, "0.5.13", "--mem-fraction-static 0.80", {}),
 ]  # fmt: skip
