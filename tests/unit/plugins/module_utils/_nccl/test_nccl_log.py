@@ -74,3 +74,9 @@ def test_a_time_stamp_that_ran_into_a_name_is_no_part_of_it() -> None:
     text = b"s1:1:1 [0] NCCL INFO Using network Socket2026-11-22T10:00:00.123Z\n"
     (process,) = NcclLog().read(io.BytesIO(text).read).processes
     assert process.selections == {"Socket": 1}
+
+
+def test_a_host_that_is_named_like_the_end_of_a_network_changes_no_name() -> None:
+    text = b"B:1:1 [0] NCCL INFO Using network IB\n"
+    (process,) = NcclLog().read(io.BytesIO(text).read).processes
+    assert (process.host, process.selections) == ("B", {"IB": 1})

@@ -213,7 +213,8 @@ def test_no_pass(name: str) -> None:
 @pytest.mark.parametrize("form", COLLECTED)
 def test_text_that_a_collector_puts_before_every_line_changes_nothing(form: str) -> None:
     lines = [form.format(number, line) for number, line in enumerate(SOUND.splitlines())]
-    assert judge("\n".join(lines) + "\n").satisfied
+    report = judge("\n".join(lines) + "\n")
+    assert (report.satisfied, [process.host for process in report.processes]) == (True, ["s1"])
     assert judge("Loading: 50%|###  | 1/2\r" + SOUND).satisfied
 
 

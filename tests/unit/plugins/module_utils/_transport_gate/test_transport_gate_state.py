@@ -67,6 +67,7 @@ def test_a_healthy_rank_is_proven() -> None:
         ({"judged": TCP}, "WrongTransport", "TCP"),
         ({"judged": DEAD}, "Failed", "failed"),
         ({"gids": frozenset({"10.101.0.1"})}, "GidMissing", "rocep1s0f0v0 has no RoCE v2 GID for 10.100.0.1"),
+        ({"gids": frozenset({"10.100.0.1"})}, "GidMissing", "roceP2p1s0f0v0 has no RoCE v2 GID for 10.101.0.1"),
         ({"others": {"g-1-0": "", "g-2-0": "TCP"}}, "OtherRanks", "g-2-0: TCP"),
     ],
 )
@@ -92,13 +93,20 @@ def test_a_communicator_that_is_made_while_serving_is_given_time_and_tcp_is_not(
     assert look(history, 25, judged=unfinished, start="2").reason == "NotProven"
 
 
+@pytest.mark.parametrize("change", [{"judged": EARLY}, {"changed": "a line vanished"}])
+def test_a_look_between_two_writes_takes_no_proof_away(change: dict[str, Any]) -> None:
+    history = History()
+    assert [look(history, 1).reason, look(history, 15.9, **change).reason] == ["Proven"] * 2
+    assert not look(history, 16, **change).proven
+
+
 def test_a_group_that_is_meant_to_use_tcp_needs_no_gids() -> None:
     assert look(rdma=False, gids=frozenset(), judged=TCP | {"satisfied": True}).proven
 
 
 def test_the_condition_names_the_probable_cause() -> None:
-    assert look(judged=TCP).cause == "no_rdma_device"
-    assert look(judged=TCP | {"causes": [NO_DEVICE | {"confidence": 0.1}]}).cause == ""
+    for confidence, cause in ((0.3, "no_rdma_device"), (0.29, "")):
+        assert look(judged=TCP | {"causes": [NO_DEVICE | {"confidence": confidence}]}).cause == cause
 
 
 REMEDY = "NCCL transport socket: gb10_rdma_mode=privileged"
@@ -179,7 +187,7 @@ def test_a_link_that_is_down_is_named_even_if_nccl_failed_because_of_it() -> Non
     ("counted", "reasons"),
     [
         # Nothing was sent since, then a generation used the rails.
-        ((7_000, 7_000, 7_900, 9_100), ["NotProven", "NotProven", "Proven"]),
+        ((7_000, 7_000, 9_047, 9_048), ["NotProven", "NotProven", "Proven"]),
         # What was sent before the link came back does not count.
         ((9_500, 9_500, 9_600, 90_000), ["NotProven", "NotProven", "Proven"]),
         # The driver was loaded again.
@@ -274,6 +282,7 @@ def test_another_rank_counts_only_with_a_proof_since_its_last_start() -> None:
     for status in ("False", "Unknown"):
         assert unproven(pod(conditions=[said | {"status": status, "message": "NCCL is on TCP"}])) == "NCCL is on TCP"
     assert unproven(pod(conditions=[said | {"status": "False"}])) == "no reason is known"
+    assert unproven(pod(conditions=[said | {"lastTransitionTime": "2026-11-22T12:00:00Z"}])) == ""
     old = said | {"lastTransitionTime": "2026-11-22T11:59:59Z"}
     assert unproven(pod(conditions=[old])) == "it has proven nothing since its last start"
 

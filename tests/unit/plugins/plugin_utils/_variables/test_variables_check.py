@@ -12,12 +12,18 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     check_groups,
     check_node_names,
     check_provider,
+    check_strategy,
     check_tags,
     check_variables,
     needed_groups,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Empty, unreadable
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import (
+    Empty,
+    Unreadable,
+    unreadable,
+    usable,
+)
 
 
 def messages(extra: dict[str, Any] | None = None, **variables: Any) -> list[str]:
@@ -64,11 +70,6 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("gb10_models_dir", "srv/models", "such as /srv/models"),
         ("k3s_api_host", "Spark1.LOCAL.", "could not resolve a .local name"),
         ("node_tuning_swappiness", "high", "0 to 200"),
-        ("node_tuning_swappiness", 201, "0 to 200"),
-        ("node_tuning_gpu_clock_mhz", 22, "200 to 5000"),
-        ("models_share_port", 99999, "1 to 65535"),
-        ("models_streams", 0, "1 to 64"),
-        ("sglang_startup_timeout", 0, "60 to 604800"),
         ("sglang_cache_dir", "jit", "such as /var/lib/gb10-jit-cache"),
         ("gb10_model_url", "huggingface.co", "https://huggingface.co"),
         ("multus_image", "ghcr.io/x/multus@sha256:abc", "64 hexadecimal digits"),
@@ -90,13 +91,31 @@ def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, 
         {"gb10_fabric_mtu": "9000", "gb10_fabric_qos": "yes", "gb10_fabric_vf_count": "auto"},
         {"gb10_fabric_vf_count": 2, "gb10_sysfs_root": None, "k3s_version": "v1.36.5-rc1+k3s2"},
         {"sglang_memory_guard_percent": ["5", 3.5]},
-        {"gb10_models_dir": "", "k3s_api_host": "spark1.locale", "node_tuning_swappiness": 0, "serving_plan_image": ""},
-        {"node_tuning_swappiness": "200", "node_tuning_gpu_clock_mhz": 2200, "gateway_image": "host:5000/a/b:v1"},
+        {"gb10_models_dir": "", "k3s_api_host": "spark1.locale", "serving_plan_image": ""},
+        {"node_tuning_swappiness": "", "gateway_image": "host:5000/a/b:v1"},
         {"multus_image": "ghcr.io/x/multus:v4@sha256:" + "0a" * 32},
     ],
 )
 def test_values_in_the_forms_that_ansible_takes_pass(values: dict[str, Any]) -> None:
     assert messages(**values) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("models_share_port", 1, 65535),
+        ("models_streams", 1, 64),
+        ("node_tuning_gpu_clock_mhz", 200, 5000),
+        ("node_tuning_swappiness", 0, 200),
+        ("serving_plan_port", 1, 65535),
+        ("sglang_startup_timeout", 60, 604800),
+        ("sglang_memory_timeout", 0, 604800),
+    ],
+)
+def test_a_number_may_have_its_limits_and_none_beyond(name: str, least: int, most: int) -> None:
+    assert messages(**{name: least}) == messages(**{name: most}) == []
+    beyond = [*messages(**{name: least - 1}), *messages(**{name: most + 1})]
+    assert [f"{least} to {most}" in message for message in beyond] == [True, True]
 
 
 def test_a_secret_is_not_shown() -> None:
@@ -114,19 +133,24 @@ def test_short_names_are_refused_in_an_inventory() -> None:
 def test_one_host_is_named() -> None:
     (finding,) = check_variables(load_known(), {"a": {"gb10_node_id": 1}, "b": {"gb10_node_id": "x"}}, {})
     assert finding.where == "b"
+    (finding,) = check_variables(load_known(), {"b": {"gb10_node_id": "x"}}, {})
+    assert finding.where == "b"
 
 
 def test_every_empty_or_missing_group_is_named() -> None:
     found = check_groups({"gb10_nodes": []}, ["gb10_servers", "gb10_nodes"])
     assert [finding.key for finding in found] == ["gb10_servers, gb10_nodes"]
     assert check_groups({"gb10_nodes": ["spark1"]}, ["gb10_nodes"]) == []
+    # The cluster is not needed, so nobody has to be in it.
+    assert check_groups({"gb10_nodes": ["spark1"], "gb10_cluster": ["spark2"]}, ["gb10_nodes"]) == []
 
 
 def test_a_host_outside_the_group_of_all_hosts_is_named() -> None:
     needed = ["gb10_servers", "gb10_nodes", "gb10_cluster"]
-    groups = {"gb10_servers": ["control"], "gb10_nodes": ["spark1"], "gb10_cluster": ["spark1"]}
+    groups = {"gb10_servers": ["control"], "gb10_nodes": ["spark1", "spark2"], "gb10_cluster": ["spark1"]}
     (finding,) = check_groups(groups, needed)
-    assert (finding.rule, finding.reason.partition(":")[0]) == ("inventory.cluster", "control")
+    assert (finding.rule, finding.reason.partition(":")[0]) == ("inventory.cluster", "control, spark2")
+    groups["gb10_nodes"] = ["spark1"]
     assert check_groups(groups | {"gb10_cluster": ["control", "spark1"]}, needed) == []
     (finding,) = check_groups(groups | {"gb10_cluster": []}, needed)
     assert (finding.rule, finding.key) == ("inventory.group", "gb10_cluster")
@@ -141,6 +165,8 @@ def test_an_existing_cluster_must_be_named_once_for_all_hosts() -> None:
     (finding,) = check_provider({"spark1": {"gb10_kubernetes_provider": "existing"}}, "")
     assert (finding.severity, finding.rule) == ("error", "variables.provider")
     assert "gb10_kubeconfig and gb10_kube_context must name the cluster" in finding.reason
+    (finding,) = check_provider({"spark1": EXISTING, "spark2": EXISTING | {"gb10_kube_context": ""}}, "")
+    assert "gb10_kube_context must name the cluster" in finding.reason and "gb10_kubeconfig" not in finding.reason
     (finding,) = check_provider({"spark1": EXISTING, "spark2": {}}, "")
     assert "existing: spark1; k3s: spark2" in finding.reason
 
@@ -155,6 +181,13 @@ def test_k3s_has_no_business_in_an_existing_cluster() -> None:
     groups = ["gb10_servers", "gb10_nodes"]
     assert needed_groups({"spark1": EXISTING}, groups) == ["gb10_nodes"]
     assert needed_groups({"spark1": {}}, groups) == groups
+    assert needed_groups({"spark1": {}, "spark2": EXISTING}, groups) == ["gb10_nodes"]
+
+
+@pytest.mark.parametrize("strategy", ["linear", "debug", "free", "ansible.builtin.free", "host_pinned"])
+def test_a_strategy_that_does_not_keep_the_hosts_together_is_refused(strategy: str) -> None:
+    found = [(finding.rule, finding.value) for finding in check_strategy(strategy, "ansible.cfg")]
+    assert found == ([] if strategy in ("linear", "debug") else [("variables.strategy", strategy)])
 
 
 def test_the_types_of_python_are_not_shown() -> None:
@@ -193,11 +226,6 @@ def test_the_old_name_of_the_address_is_refused() -> None:
     assert check_variables(load_known(), {"spark1": both}, {}) == []
 
 
-def test_a_time_limit_is_not_negative() -> None:
-    (finding,) = check_variables(load_known(), {"spark1": {"sglang_memory_timeout": -1}}, {})
-    assert finding.rule == "variables.value"
-
-
 @pytest.mark.parametrize(
     ("reason", "is_wrong"),
     [
@@ -222,12 +250,14 @@ def test_a_value_that_ansible_cannot_evaluate_is_wrong_unless_it_needs_facts_or_
 def test_a_name_without_a_value_is_wrong() -> None:
     (message,) = messages(k3s_version=Empty())
     assert "k3s_version: there is no value after this name" in message and "remove the line" in message
+    values = ("x", 0, None, Empty(), Unreadable("?"))
+    assert [usable(value) for value in values] == [True, True, False, False, False]
 
 
 def test_a_value_for_the_whole_group_is_set_once() -> None:
     hosts = {"spark1": {"serving_plan_preset": "a"}, "spark2": {"serving_plan_preset": "b"}, "spark3": {}}
     (finding,) = check_variables(load_known(), hosts, {})
-    assert "spark1: a; spark2: b" in str(finding)
+    assert "spark1: a; spark2: b" in str(finding) and "DaemonSet" not in str(finding)
 
 
 def test_a_misspelt_variable_of_the_command_line_is_refused() -> None:
@@ -263,6 +293,10 @@ def test_words_of_the_command_line_that_assign_nothing_are_refused() -> None:
 def test_a_misspelt_group_is_named() -> None:
     (finding,) = check_groups({"gb10-nodes": ["spark1"], "gb10_servers": ["spark1"]}, ["gb10_servers", "gb10_nodes"])
     assert (finding.key, finding.remedy) == ("gb10_nodes", "Rename gb10-nodes if it was meant.")
+    found = check_groups({"gb10-nodes": ["a"], "gb10-servers": ["a"]}, ["gb10_servers", "gb10_nodes"])
+    assert [finding.key for finding in found] == ["gb10_servers", "gb10_nodes"]
+    # A group of this collection is not a misspelt other one.
+    assert [finding.key for finding in check_groups({"gb10_nodes": ["a"]}, ["gb10_node"])] == ["gb10_node"]
 
 
 def test_other_variables_of_ansible_are_not_misspelt() -> None:

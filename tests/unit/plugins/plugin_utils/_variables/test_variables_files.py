@@ -74,6 +74,7 @@ def test_what_ansible_does_not_read_as_text_is_not_looked_at(tmp_path: Path) -> 
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "index").write_bytes(b"\xff")
     (tmp_path / "data").write_bytes(b"\0\xff")
+    (tmp_path / "notes.md").write_bytes(b"\xff")
     (tmp_path / "hosts").write_text("spark1\n", encoding="utf-16")
     assert [finding.key for finding in check_text([str(tmp_path)])] == [f"{tmp_path}/hosts:1"]
 
