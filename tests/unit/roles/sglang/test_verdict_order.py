@@ -4,10 +4,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.verdict import question
+from ansible_plays import ansible
 
 TASKS = Path(__file__).resolve().parents[4] / "roles/sglang/tasks"
 
@@ -41,3 +47,61 @@ def test_a_refusal_fails_and_an_unknown_verdict_does_not() -> None:
     (check,) = [task["ansible.builtin.assert"] for task in tasks if "ansible.builtin.assert" in task]
     assert check["that"] == "sglang_verdict.verdict != 'refused'"
     assert "{{ sglang_verdict.why }}" in check["fail_msg"]
+
+
+def test_the_small_files_of_model_and_draft_are_read_and_become_the_question(tmp_path: Path) -> None:
+    staged, own = tmp_path / "models" / "org--name", tmp_path / "own"
+    for directory in (staged, own):
+        directory.mkdir(parents=True)
+        (directory / "config.json").write_text(json.dumps({"in": directory.name}))
+        (directory / "model.safetensors").write_text("weights")
+    (staged / "configuration_name.py").write_text("# code")
+    plan = {
+        "models": ["org/name"],
+        "models_dir": str(tmp_path / "models"),
+        "paths": [str(own), str(tmp_path / "absent")],
+    }
+    kept = {"content": "{{ sglang_configs.results | to_json }}", "dest": str(tmp_path / "read.json")}
+    tasks = [
+        {"ansible.builtin.include_tasks": str(TASKS / "configs.yml")},
+        {"ansible.builtin.copy": kept},
+    ]
+    (tmp_path / "book.yml").write_text(
+        yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "vars": {"sglang_plan": plan}, "tasks": tasks}])
+    )
+    done = ansible("ansible-playbook", tmp_path / "book.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = json.loads((tmp_path / "read.json").read_text())
+    asked = json.loads(zlib.decompress(base64.b64decode(question([], files, {}, 1))))["files"]
+    assert asked == {
+        str(staged): {"config.json": '{"in": "org--name"}', "configuration_name.py": "# code"},
+        str(own): {"config.json": '{"in": "own"}'},
+    }
+
+
+@pytest.mark.parametrize(("kind", "status"), [("accepted", 0), ("unknown", 0), ("refused", 2)])
+def test_the_verdict_stays_with_the_plan_unless_it_stops_the_play(tmp_path: Path, kind: str, status: int) -> None:
+    tasks = yaml.safe_load((TASKS / "verdict.yml").read_text(encoding="utf-8"))
+    assert "gb10.cluster.serving_verdict" in tasks[0]
+    kept = {"content": "{{ ansible_facts['gb10_serving_plan'] | to_json }}", "dest": str(tmp_path / "plan.json")}
+    rank = {"rank": 0, "verdict": kind, "message": "", "release": "0.5.23", "resolved": {"page_size": 64}}
+    known = {
+        "sglang_plan": {"instance": "glm", "ranks": [{"node": "spark1"}]},
+        "sglang_instance": "glm",
+        "sglang_verdict": {"verdict": kind, "why": "ValueError: no", "msg": "what the image says", "ranks": [rank]},
+    }
+    play = {"hosts": "localhost", "gather_facts": False, "vars": known}
+    (tmp_path / "book.yml").write_text(
+        yaml.safe_dump([{**play, "tasks": [*tasks[1:], {"ansible.builtin.copy": kept}]}])
+    )
+    done = ansible("ansible-playbook", tmp_path / "book.yml")
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "what the image says" in done.stdout
+    if status:
+        output = " ".join(done.stdout.split())
+        assert "SGLang says ValueError: no." in output
+        assert "[serving.verdict.refused]" in output
+    else:
+        plan = json.loads((tmp_path / "plan.json").read_text())
+        assert plan["image_verdict"] == {**rank, "message": "ValueError: no"}
+        assert plan["instance"] == "glm"
