@@ -34,6 +34,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory impor
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
+    FOREIGN,
     GROUPS,
     NODES,
     SPECIAL_TAGS,
@@ -41,6 +42,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     check_groups,
     check_node_names,
     check_provider,
+    check_servers,
     check_strategy,
     check_tags,
     check_variables,
@@ -52,6 +54,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files impo
     check_text,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.ports import check_ports
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Empty, unreadable, usable
 
 PROFILE, PRESET = "serving_plan_profile", "serving_plan_preset"
@@ -86,7 +89,9 @@ class ActionModule(ControllerAction):
             return _result(unread, {})
         variables = self._variables(known, hosts, task_vars["hostvars"])
         findings = check_groups(groups, needed_groups(variables, options["groups"]))
+        findings += check_servers(variables, groups)
         findings += check_variables(known, variables, extra)
+        findings += check_ports(known, variables)
         findings += check_provider(variables, options["provider"])
         findings += check_node_names(variables, groups.get(NODES, []) if "serving" in options["plans"] else [])
         directories = {str(task_vars["hostvars"][host].get("inventory_dir") or "") for host in hosts} - {""}
@@ -113,7 +118,7 @@ class ActionModule(ControllerAction):
             names = [
                 n
                 for n in _read(hostvars, host)
-                if n in known.command_line or known.owner(n) or n.startswith("ansible_")
+                if n in known.command_line or n in FOREIGN or known.owner(n) or n.startswith("ansible_")
             ]
             found[host] = {name: self._value(known, hostvars, host, name) for name in names}
         return found

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._sriov.physical_functions import read_pfs, read_text
-from . import cluster, devices, network, software
+from . import cluster, devices, kernel_log, network, software
+from . import memory as holders
 from .commands import Run
 from .model import Area, Disk, Facts, Kubernetes, System, User, Written
 
@@ -84,6 +85,8 @@ def read_host(
         "cma_kib": memory.get("CmaTotal"),
         "cma_free_kib": memory.get("CmaFree"),
         "swap": _swap(proc),
+        "memory_holders": holders.read_holders(proc, run),
+        "kernel_log": kernel_log.read_kernel_log(run),
         "cgroup_version": _cgroup_version(Path(roots.cgroup)),
         "time_synchronized": _yes_no(run(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).output),
         "clock_offset_s": clock_offset,

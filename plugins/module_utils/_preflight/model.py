@@ -7,6 +7,21 @@ from __future__ import annotations
 from typing import TypedDict
 
 
+class Holder(TypedDict):
+    """Memory outside Kubernetes; ``kind`` is ``docker`` (a container), ``unit`` (of systemd) or ``program``."""
+
+    kind: str
+    name: str
+    kib: int
+
+
+class KernelMessage(TypedDict):
+    """How often the kernel has said something of one kind since boot, and its last line."""
+
+    count: int
+    last: str
+
+
 class User(TypedDict):
     """The effective user, and the login name if sudo was used."""
 
@@ -167,6 +182,8 @@ class Facts(TypedDict):
     cma_kib: int | None
     cma_free_kib: int | None
     swap: list[Area] | None
+    memory_holders: list[Holder]
+    kernel_log: dict[str, KernelMessage] | None
     cgroup_version: int | None
     time_synchronized: bool | None
     clock_offset_s: float | None

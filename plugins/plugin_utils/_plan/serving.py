@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 
 from .._controller.options import from_options
+from .._rules import Rules
 from .._serving.cables import POD_INTERFACE
 from .._serving.fallback import OPTION, Fallback, plan_fallback
 from .._serving.model import Plan, Profile, Settings, instance_name
@@ -40,6 +41,7 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         settings = from_options(Settings, options, instance=instance, nodes=nodes)
         plan, found = plan_group(options["fabric"], profile, settings)
         findings += found + _lint(plan)
+        findings += _idle(options, nodes, profile)
         done += summarize(plan, resolved.memory, full)
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
@@ -69,6 +71,14 @@ def waive(
             reason = "it is not a rule about a launch that can be waived"
             kept.append(Finding("error", "serving.waive", "serving_plan_waive", name, reason, remedy))
     return kept, said
+
+
+def _idle(options: Mapping[str, Any], nodes: Sequence[str], profile: Profile) -> list[Finding]:
+    """Return a warning with the nodes that neither this group nor a running one uses."""
+    used = {*nodes, *(str(other["node"]) for other in options["taken"])}
+    idle = [node for node in options["candidates"] if node not in used]
+    words = {"count": len(nodes), "all": len(options["candidates"]), "profile": profile.name}
+    return [Rules("_serving").finding("serving.nodes.idle", idle, **words)] if idle else []
 
 
 def _fallback(options: Mapping[str, Any], main: Profile, settings: Settings) -> tuple[Fallback | None, list[Finding]]:

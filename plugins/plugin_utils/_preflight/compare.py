@@ -51,6 +51,7 @@ COMPARED: Mapping[str, tuple[str, Callable[[Host], str | None]]] = {
     "preflight.memory.swap_differs": ("swap", _swap),
 }
 ARGUMENTS, FIRMWARE = "preflight.os.arguments_differ", "preflight.firmware.differs"
+MEMORY = "preflight.memory.size_differs"
 
 
 def compare_hosts(hosts: Sequence[Host]) -> Iterator[tuple[str, Fault]]:
@@ -58,6 +59,7 @@ def compare_hosts(hosts: Sequence[Host]) -> Iterator[tuple[str, Fault]]:
     nodes = [host for host in hosts if host.facts is not None and host.pfs]
     for rule, (what, read) in COMPARED.items():
         yield from _differ(rule, what, [(read(host), host.name) for host in nodes])
+    yield from _memory(nodes)
     yield from _differ(ARGUMENTS, "kernel arguments", _arguments(nodes))
     ports = [(pf["firmware"], f"{host.name} {pf['name']}") for host in nodes for pf in _planned(host)]
     yield from _differ(FIRMWARE, "NIC firmware", ports)
@@ -69,6 +71,17 @@ def _arguments(nodes: Sequence[Host]) -> list[tuple[str, str]]:
     given = {name: {word for word in line.split() if not word.startswith(_OWN)} for name, line in lines.items() if line}
     common = set.intersection(*given.values()) if given else set()
     return [(" ".join(sorted(words - common)) or "none of these", name) for name, words in given.items()]
+
+
+def _memory(nodes: Sequence[Host]) -> Iterator[tuple[str, Fault]]:
+    """Yield a fault if a host has less than nine tenths of the memory of another; a kernel may keep some GiB."""
+    sizes = {host.name: host.known["memory_kib"] or 0 for host in nodes}
+    known = {name: kib for name, kib in sizes.items() if kib > 0}
+    if known and min(known.values()) < 0.9 * max(known.values()):
+        shown = "; ".join(
+            f"{kib / 2**20:.0f} GiB on {name}" for name, kib in sorted(known.items(), key=lambda one: one[1])
+        )
+        yield MEMORY, {"value": shown, "what": "memory"}
 
 
 def _planned(host: Host) -> Iterator[Mapping[str, Any]]:

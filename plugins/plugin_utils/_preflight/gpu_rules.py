@@ -4,13 +4,31 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from .host import Fault, Find, Host, fault_if, find_unknown
 
 _BUSY_PERCENT = 50
+_STOPS = {"docker": "docker stop", "unit": "systemctl stop"}
+LINK_DOWNS = 4  # a boot and a change of the network take a link down once or twice each
 # Bits of clocks_event_reasons.active that show a limit from outside the program (nvml.h, nvmlClocksEventReason…)
 _SLOWDOWNS = {0x4: "power cap", 0x8: "hardware slowdown", 0x40: "heat", 0x80: "power brake"}
+
+
+def _logged(kind: str, least: int = 1) -> Find:
+    def find(host: Host) -> Iterator[Fault]:
+        message = (host.known["kernel_log"] or {}).get(kind)
+        if message and message["count"] >= least:
+            yield {"value": message["last"], "count": message["count"]}
+
+    return find
+
+
+def _held(host: Host) -> Iterator[Fault]:
+    for holder in host.known["memory_holders"]:
+        how = f"{_STOPS.get(holder['kind'], 'pkill')} {shlex.quote(holder['name'])}"
+        yield {"value": f"{holder['name']}, {holder['kib'] / 2**20:.1f} GiB", "kind": holder["kind"], "how": how}
 
 
 def _power(host: Host) -> Iterator[Fault]:
@@ -100,6 +118,14 @@ GPU_NODE_RULES: Mapping[str, Find] = {
     ),
     "preflight.gpu.power_limit": _power,
     "preflight.gpu.slow_clock": _clock,
+    "preflight.memory.held": _held,
+    "preflight.log.unknown": lambda host: fault_if(host.known["kernel_log"] is None, None),
+    "preflight.log.aer": _logged("aer"),
+    "preflight.log.corrected": _logged("corrected"),
+    "preflight.log.xid": _logged("xid"),
+    "preflight.log.nvrm": _logged("nvrm"),
+    "preflight.log.nic": _logged("nic"),
+    "preflight.log.link": _logged("link", LINK_DOWNS),
     "preflight.iommu.off": lambda host: fault_if(not host.known["iommu"], False),
     "preflight.rdma.exclusive": lambda host: fault_if(host.known["rdma"]["shared_mode"] is False, "exclusive"),
     "preflight.rdma.no_device_nodes": lambda host: fault_if(

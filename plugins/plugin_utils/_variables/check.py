@@ -38,6 +38,8 @@ OF_GROUP = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir")
 OF_NODES = ("k3s_data_dir",)
 # Kubernetes takes these names for nodes only.
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+# The label kubernetes.io/hostname has the name too, and a label's value has 63 characters at most.
+LONGEST_NAME = 63
 # A name of DNS, which digits and dots alone are not
 HOST_NAME = re.compile(r"(?=.*[A-Za-z])[\w.-]+")
 # Where Ansible keeps words after -e that assign nothing
@@ -57,6 +59,11 @@ K3S_ONLY = ("k3s_", "multus_", "device_plugins_")
 NOT_ONLY = ("multus_kubeconfig", "multus_kube_context", "multus_namespace", "multus_sriov_resource_prefix")
 # Similarity from which an unknown name counts as a misspelling of a variable of this collection.
 ALIKE = 0.8
+
+# Names that other programs and playbooks use for the token of the hub; nothing here reads them.
+FOREIGN = dict.fromkeys(
+    ("hf_token", "HF_TOKEN", "hub_token", "huggingface_token", "hugging_face_hub_token"), "sglang_hf_token"
+)
 
 _finding = Rules("_variables").finding
 
@@ -99,6 +106,8 @@ def _hosts(variables: HostVariables) -> Iterator[Finding]:
             yield _finding("inventory.name", name, host, other=other)
         if not NODE_NAME.fullmatch(name):
             yield _finding("inventory.host", name, host)
+        elif len(name) > LONGEST_NAME:
+            yield _finding("inventory.host/long", name, host, count=len(name), most=LONGEST_NAME)
         if isinstance(address, str) and not _is_address(address):
             yield _finding("inventory.address", address, host)
         if address is None and "ansible_ssh_host" in values:
@@ -152,6 +161,8 @@ def _check(known: Known, name: str, value: Any, on_command_line: bool) -> Iterat
             yield from check_value(name, value, spec)
         else:
             yield _finding("variables.bare", value, key=name, variable=spec["sets"])
+    elif name in FOREIGN:
+        yield _finding("variables.unknown/foreign", None, key=name, meant=FOREIGN[name])
     elif name in CONNECTION:
         yield from check_value(name, value, CONNECTION[name])
     elif alike := difflib.get_close_matches(name, CONNECTION, 1, VERY_ALIKE):
@@ -206,6 +217,15 @@ def check_provider(variables: HostVariables, needed: str) -> list[Finding]:
     if unused:
         found.append(_finding("variables.provider/unused", EXISTING, unused=", ".join(unused)))
     return found
+
+
+def check_servers(variables: HostVariables, groups: Mapping[str, list[str]]) -> list[Finding]:
+    """Return an error for two servers of K3s, and a warning for hosts that are in no group with a task."""
+    servers = groups.get(SERVERS, [])
+    existing = any(values.get(PROVIDER) == EXISTING for values in variables.values())
+    found = [_finding("inventory.servers", list(servers))] if len(servers) == 2 and not existing else []
+    unused = sorted({*groups.get(CLUSTER, [])} - {*servers, *groups.get(NODES, [])})
+    return found + ([_finding("inventory.unused", unused)] if unused else [])
 
 
 def needed_groups(variables: HostVariables, groups: list[str]) -> list[str]:

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -35,7 +37,36 @@ ENDINGS = {
     "image": ("image", r"|(?!\w+://)[^\s@]+(@sha256:[0-9a-f]{64})?", ""),
     "namespace": ("namespace", r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?", "gb10-serving"),
 }
+# Directories of hosts that roles fill and clean
+DIRECTORIES = {
+    "gb10_models_dir": "/srv/models",
+    "k3s_data_dir": "/var/lib/rancher/k3s",
+    "sglang_cache_dir": "/var/lib/gb10-jit-cache",
+    "sglang_log_dir": "/var/log/gb10",
+}
+SYSTEM = {
+    "/",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/tmp",
+    "/usr",
+}
+SYSTEM |= {"/var", "/usr/bin", "/usr/lib", "/usr/local", "/var/cache", "/var/lib", "/var/log", "/var/tmp"}
 RANGES: Mapping[str, tuple[int, int]] = {
+    "device_plugins_gpu_shares": (1, 128),
+    "gateway_port": (1, 65535),
+    "k3s_api_port": (1, 65535),
+    "nccl_verify_bandwidth_port": (1, 65535),
+    "serving_plan_rendezvous_port": (1, 65535),
     "models_share_port": (1, 65535),
     "models_streams": (1, 64),
     "node_tuning_gpu_clock_mhz": (200, 5000),
@@ -102,10 +133,29 @@ def check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     case, pattern, example = FORMATS.get(name) or ENDINGS.get(ending, ("", ".*", ""))
     if not re.fullmatch(pattern, str(value), re.S):
         yield _finding(f"variables.value/{case}", shown, key=name, example=example)
+    yield from _check_place(name, value)
     least, most = RANGES.get(name, TIMEOUT if name.endswith("_timeout") else (0, 0))
     outside = not (str(value).isdigit() and least <= int(value) <= most)
     if most and value != "" and outside and not result.error_messages:
         yield _finding("variables.value/number", shown, key=name, least=least, most=most)
+
+
+def _check_place(name: str, value: Any) -> Iterator[Finding]:
+    """Yield what is wrong with a directory that roles fill, or with a path of the kubeconfig on this machine."""
+    if not isinstance(value, str) or not value:
+        return
+    place = posixpath.normpath(f"/{value.lstrip('/')}") if value.startswith("/") else ""
+    if name in DIRECTORIES and place in SYSTEM:
+        yield _finding("variables.value/system", value, key=name, what=place, example=DIRECTORIES[name])
+    if name.endswith("kubeconfig") and value[0] in "/~" and _is_directory(value):
+        yield _finding("variables.value/directory", value, key=name, example="~/.kube/config")
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return Path(path).expanduser().is_dir()
+    except (OSError, RuntimeError, ValueError):  # a path of another user or without a home
+        return False
 
 
 def _expected(spec: Spec) -> str:

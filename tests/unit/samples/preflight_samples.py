@@ -38,6 +38,8 @@ GOOD: dict[str, Any] = {
     "command_line": "quiet",
     "memory_kib": 125000000,
     "swap": [],
+    "memory_holders": [],
+    "kernel_log": {},
     "cma_kib": 65536,
     "cma_free_kib": 61000,
     "cgroup_version": 2,

@@ -280,3 +280,58 @@ def test_the_release_and_the_module_of_other_hosts(host: Host) -> None:
     write(host.top / "etc/dgx-release", 'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.2.3"')
     facts = host.read()
     assert (facts["gpu_driver"], facts["gpu_module"], facts["dgx_os"]) == ("580.173.02", "proprietary", "7.2.3")
+
+
+def process(host: Host, number: int, comm: str, gib: float, cgroup: str) -> None:
+    top = host.top / "proc" / str(number)
+    write(top / "comm", comm)
+    write(top / "status", f"Name: {comm}\nVmRSS:   {int(gib * 2**20)} kB")
+    write(top / "cgroup", f"0::{cgroup}")
+
+
+def test_who_holds_memory_outside_kubernetes(host: Host) -> None:
+    digits = "0123456789abcdef" * 4
+    process(host, 201, "python3", 1.5, f"/system.slice/docker-{digits}.scope")
+    process(host, 202, "VLLM::Worker", 1.5, f"/system.slice/docker-{digits}.scope")
+    process(host, 203, "ollama", 0.1, "/system.slice/ollama.service")
+    process(host, 204, "python3", 90, "/kubepods.slice/kubepods-pod1.slice")
+    process(host, 205, "sglang", 2, "/user.slice/user-1000.slice")
+    process(host, 206, "bash", 1.9, "/user.slice/user-1000.slice")
+    host.answers["docker ps --format {{.ID}} {{.Names}}"] = f"{digits[:12]} vllm-node\nx\n"
+    apps = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader,nounits"
+    host.answers[apps] = "203, 40960\n205, [N/A]\n"
+    assert host.read()["memory_holders"] == [
+        {"kind": "unit", "name": "ollama.service", "kib": 40 * 2**20},
+        {"kind": "docker", "name": "vllm-node", "kib": 3 * 2**20},
+        {"kind": "program", "name": "sglang", "kib": 2 * 2**20},
+    ]
+
+
+LOG = """\
+pcieport 0000:00:00.0: AER: Correctable error message received from 0000:01:00.0
+mlx5_core 0000:01:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer
+mlx5_core 0000:01:00.0: AER: Multiple Uncorrectable (Fatal) error message received
+NVRM: Xid (PCI:000f:01:00): 79, pid=1, name=python3, GPU has fallen off the bus.
+NVRM: RmInitAdapter failed! (0x24:0x72:1589)
+NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64  580.95.05
+mlx5_core 0000:01:00.0 enp1s0f0np0: Link down
+mlx5_core 0000:01:00.0 enp1s0f0np0: Link up
+mlx5_core 0000:01:00.0: mlx5_cq_completion: CQE error on CQN 0x4
+"""
+
+
+def test_what_the_kernel_said_since_boot(host: Host) -> None:
+    journal = "journalctl --dmesg --boot --no-pager --quiet --output=cat"
+    for command in (journal, "dmesg --notime"):
+        host.answers.pop(journal, None)
+        host.answers[command] = LOG
+        log = host.read()["kernel_log"]
+        assert log is not None
+        counts = {kind: message["count"] for kind, message in log.items()}
+        assert counts == {"corrected": 1, "aer": 2, "xid": 1, "nvrm": 1, "link": 1, "nic": 1}
+        assert log["aer"]["last"].endswith("AER: Multiple Uncorrectable (Fatal) error message received")
+    host.answers["dmesg --notime"] = Answer(1, "", "dmesg: read kernel buffer failed: Operation not permitted")
+    host.answers.pop(journal, None)
+    assert host.read()["kernel_log"] is None
+    host.answers["dmesg --notime"] = "quiet\n"
+    assert host.read()["kernel_log"] == {}

@@ -96,6 +96,15 @@ def test_the_group_is_checked_with_the_fabric() -> None:
     assert serving(set(), plan, models_dir="/srv/models", vf_index=7) != []
 
 
+def test_nodes_that_no_group_uses_are_named() -> None:
+    asked = {"models_dir": "/srv/models", "profile": "qwen3.8-flash-next", "preset": "throughput"}
+    given = {**role_values("serving_plan", **asked), "candidates": NODES, "taken": []}
+    (idle,) = [f for f in serving_findings(given, None, set(), DEFAULTS) if f.rule == "serving.nodes.idle"]
+    assert (idle.value, idle.severity) == (NODES[2:], "warning")
+    taken = [{"instance": "other", "node": node, "vf_index": 1} for node in NODES[2:]]
+    assert "serving.nodes.idle" not in rules(serving_findings({**given, "taken": taken}, None, set(), DEFAULTS))
+
+
 @pytest.mark.parametrize("wrong", ["gb10_models_dir", "serving_plan_port", "gb10_namespace"])
 def test_a_wrong_variable_of_the_group_leaves_the_profile_to_be_checked(wrong: str) -> None:
     assert serving({wrong}, None, nodes=["spark1"], preset="nothere") == ["serving.profile"]

@@ -12,7 +12,12 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.compare import ARGUMENTS, COMPARED, FIRMWARE
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.compare import (
+    ARGUMENTS,
+    COMPARED,
+    FIRMWARE,
+    MEMORY,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.gpu_rules import GPU_NODE_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import NODE_RULES, PRIVILEGES, SHAPE
@@ -129,6 +134,11 @@ def ufw(*allowed: str) -> Change:
     return with_facts(firewall={"active": True, "allowed": list(allowed)})
 
 
+def logged(kind: str, count: int) -> Change:
+    return with_facts(kernel_log={kind: {"count": count, "last": f"{kind} message"}})
+
+
+VLLM = {"kind": "docker", "name": "vllm", "kib": 61 * 2**20}
 TOLD = ("fail-cgroupv1=false",)
 # rule, facts to which it applies, and similar facts to which it does not
 RULE_CASES: list[tuple[str, Change, Change]] = [
@@ -158,6 +168,10 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.gpu.slow_clock", gpu(utilization=96.0, clock_mhz=850.0), gpu(utilization=2.0, clock_mhz=208.0)),
     ("preflight.host.unread", host_with(facts=None), as_it_is),
     ("preflight.iommu.off", with_facts(iommu=False), as_it_is),
+    ("preflight.memory.held", with_facts(memory_holders=[VLLM]), as_it_is),
+    ("preflight.log.unknown", with_facts(kernel_log=None), as_it_is),
+    *((f"preflight.log.{kind}", logged(kind, 4), as_it_is) for kind in ("aer", "corrected", "xid", "nvrm", "nic")),
+    ("preflight.log.link", logged("link", 4), logged("link", 3)),
     ("preflight.kubernetes.api_name", host_with(api_host="spark1.local"), host_with(api_host="spark1.localdomain")),
     ("preflight.kubernetes.other_k3s", k3s(k3s=False), k3s(k3s=True)),
     ("preflight.kubernetes.other_role", k3s(k3s_agent=True), k3s(k3s=True)),
@@ -246,7 +260,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.time.skew", with_facts(clock_offset_s=61.0), with_facts(clock_offset_s=60.0)),
 ]
 RATE_RULES = {"preflight.link.unequal", "preflight.link.below"}
-VERSION_RULES = {*COMPARED, ARGUMENTS, FIRMWARE}
+VERSION_RULES = {*COMPARED, ARGUMENTS, FIRMWARE, MEMORY}
 BETWEEN = RATE_RULES | VERSION_RULES
 
 
@@ -323,6 +337,7 @@ def test_what_must_be_equal_is_compared_between_hosts() -> None:
     others: dict[str, Any] = {
         "kernel": "6.11.0-1016-nvidia",
         "command_line": "root=UUID=2 quiet kho=off",
+        "memory_kib": 66_000_000,
         "dgx_os": "7.2.3",
         "bios": "5.35",
         "gpu_driver": "570.1",
@@ -336,6 +351,8 @@ def test_what_must_be_equal_is_compared_between_hosts() -> None:
     assert {finding.rule for finding in findings} == VERSION_RULES
     values = {one.rule: one.value for one in findings}
     assert values[ARGUMENTS] == "kho=off on spark2; none of these on spark1"
+    assert values[MEMORY] == "63 GiB on spark2; 119 GiB on spark1"
+    assert found(HOST, with_facts(memory_kib=115_000_000)(replace(HOST, name="spark2"))) == []
     assert values["preflight.memory.swap_differs"] == "0 GiB on spark1; 16 GiB on spark2"
     # What a host does not tell is not compared.
     silent = with_facts(**dict.fromkeys(others) | {"packages": {}})(replace(HOST, name="spark2"))
@@ -438,3 +455,11 @@ def test_the_report_of_an_unread_host_says_so() -> None:
 def test_role_k3s_judges_a_node_by_the_same_rules() -> None:
     taken = both(listens(10250, "nginx"), with_facts(clock_offset_s=61.0, gpu_driver=None))(HOST)
     assert [finding.rule for finding in check_node(taken)] == ["preflight.time.skew", "preflight.port.in_use"]
+
+
+def test_what_holds_memory_is_named_with_the_command_that_stops_it() -> None:
+    holders = [VLLM, VLLM | {"kind": "unit", "name": "ollama.service"}, VLLM | {"kind": "program", "name": "python3"}]
+    findings = found(with_facts(memory_holders=holders)(HOST))
+    assert {one.value for one in findings} >= {"vllm, 61.0 GiB", "ollama.service, 61.0 GiB"}
+    said = " ".join(one.remedy for one in findings)
+    assert "docker stop vllm" in said and "systemctl stop ollama.service" in said and "pkill python3" in said

@@ -12,12 +12,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     check_groups,
     check_node_names,
     check_provider,
+    check_servers,
     check_strategy,
     check_tags,
     check_variables,
     needed_groups,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.ports import check_ports
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import (
     Empty,
     Unreadable,
@@ -70,6 +72,12 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("gb10_models_dir", "srv/models", "such as /srv/models"),
         ("k3s_api_host", "Spark1.LOCAL.", "could not resolve a .local name"),
         ("node_tuning_swappiness", "high", "0 to 200"),
+        ("gb10_models_dir", "/", "is a directory of the system"),
+        ("gb10_models_dir", "//var/./lib/", "/var/lib is a directory of the system"),
+        ("k3s_data_dir", "/etc", "such as /var/lib/rancher/k3s"),
+        ("device_plugins_gpu_shares", 0, "1 to 128"),
+        ("gb10_kubeconfig", "/etc", "this is a directory"),
+        ("hf_token", "", "Rename it to sglang_hf_token"),
         ("sglang_cache_dir", "jit", "such as /var/lib/gb10-jit-cache"),
         ("gb10_model_url", "huggingface.co", "https://huggingface.co"),
         ("multus_image", "ghcr.io/x/multus@sha256:abc", "64 hexadecimal digits"),
@@ -91,6 +99,7 @@ def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, 
         {"gb10_fabric_mtu": "9000", "gb10_fabric_qos": "yes", "gb10_fabric_vf_count": "auto"},
         {"gb10_fabric_vf_count": 2, "gb10_sysfs_root": None, "k3s_version": "v1.36.5-rc1+k3s2"},
         {"sglang_memory_guard_percent": ["5", 3.5]},
+        {"gb10_models_dir": "/srv", "device_plugins_gpu_shares": 1, "gb10_kubeconfig": "~/.kube/config"},
         {"gb10_models_dir": "", "k3s_api_host": "spark1.locale", "serving_plan_image": ""},
         {"node_tuning_swappiness": "", "gateway_image": "host:5000/a/b:v1"},
         {"multus_image": "ghcr.io/x/multus:v4@sha256:" + "0a" * 32},
@@ -119,6 +128,8 @@ def test_a_number_may_have_its_limits_and_none_beyond(name: str, least: int, mos
 
 
 def test_a_secret_is_not_shown() -> None:
+    (message,) = messages(HF_TOKEN="hf_s3cret")
+    assert "s3cret" not in message
     (message,) = messages(k3s_token=["s3cret"], gateway_api_key={"key": "s3cret"})[:1] or [""]
     assert "s3cret" not in message
 
@@ -338,3 +349,43 @@ def test_the_directory_of_k3s_is_the_same_on_all_hosts(other: dict[str, Any], re
     """A host that does not set it has the default; a value that needs facts is checked later."""
     found = check_variables(load_known(), {"spark1": {"k3s_data_dir": "/data"}, "spark2": other}, {})
     assert [finding.rule for finding in found if finding.key == "k3s_data_dir"] == ["variables.differs"] * refused
+
+
+def test_a_name_that_no_label_can_have_is_refused() -> None:
+    (finding,) = check_variables(load_known(), {"s" * 64: {}, "t" * 63: {}}, {})
+    assert (finding.rule, finding.where) == ("inventory.host", "s" * 64)
+    assert finding.reason.startswith("it has 64 characters")
+
+
+def test_two_servers_are_refused_and_hosts_without_a_task_named() -> None:
+    groups = {"gb10_servers": ["a", "b"], "gb10_nodes": ["b", "c"], "gb10_cluster": ["a", "b", "c"]}
+    (finding,) = check_servers({"a": {}}, groups)
+    assert (finding.rule, finding.value, finding.severity) == ("inventory.servers", ["a", "b"], "error")
+    assert check_servers({"a": EXISTING}, groups) == []
+    for servers in (["a"], ["a", "b", "c"]):
+        assert check_servers({"a": {}}, groups | {"gb10_servers": servers, "gb10_nodes": ["a", "b", "c"]}) == []
+    (finding,) = check_servers({}, groups | {"gb10_servers": ["a"]} | {"gb10_cluster": ["a", "b", "c", "d"]})
+    assert (finding.rule, finding.value, finding.severity) == ("inventory.unused", ["d"], "warning")
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "other"),
+    [
+        ({"models_share_port": 6443}, "models_share_port", "k3s_api_port"),
+        ({"k3s_api_port": 10250}, "k3s_api_port", "the kubelet"),
+        ({"models_share_port": "22"}, "models_share_port", "ssh"),
+        ({"serving_plan_port": 20000}, "serving_plan_rendezvous_port", "serving_plan_port"),
+        ({"serving_plan_port": 19997}, "serving_plan_rendezvous_port", "the metrics of the fallback"),
+        ({"nccl_verify_bandwidth_port": 20000}, "nccl_verify_bandwidth_port", "serving_plan_rendezvous_port"),
+        ({"gateway_port": 29000}, "gateway_port", "the gateway's metrics"),
+    ],
+)
+def test_ports_that_collide_are_named_once(values: dict[str, Any], key: str, other: str) -> None:
+    (finding,) = check_ports(load_known(), {"spark1": values, "spark2": values})
+    assert (finding.rule, finding.key, finding.severity) == ("variables.port", key, "error")
+    assert finding.reason.startswith(f"{other} has the same port")
+
+
+def test_other_ports_do_not_collide() -> None:
+    free = {"gateway_port": 30000, "serving_plan_port": 30000, "models_share_port": 7421, "k3s_api_port": "x"}
+    assert check_ports(load_known(), {"spark1": {}, "spark2": free}) == []

@@ -1,0 +1,108 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare what the collection says about inputs from public reports of owners with what it should say.
+
+``fixtures/field`` has the inputs. A JSON file has the facts of hosts that differ from those of a sound host.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import find_matching
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import read_command
+from nccl_lines import judge
+from preflight_samples import GOOD
+
+FIELD = Path(__file__).parent / "fixtures" / "field"
+PFS = tuple(pf["name"] for pf in GOOD["pfs"])
+RAILS = {PFS[0]: "rail0", PFS[1]: "rail1"}
+
+
+def facts_of(case: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a sound host with those of a case; a case from before CmaFree was read does not tell it."""
+    given = case.get("facts", {})
+    facts = copy.deepcopy(GOOD) | ({"cma_free_kib": None} if "cma_kib" in given else {})
+    for port in facts["pfs"]:
+        port.update(case.get("pf", {}))
+    # A driver of another kind is not told by its version.
+    return facts | ({"gpu_module": None} if "gpu_driver" in given else {}) | given
+
+
+def hosts_of(name: str, **more: Any) -> list[Host]:
+    hosts = json.loads((FIELD / f"{name}.json").read_text(encoding="utf-8"))["hosts"]
+    shaped = {host: shape_facts(facts_of(case) | more) for host, case in hosts.items()}
+    return [Host(host, facts, pfs=PFS, rails=RAILS, misread=bad) for host, (facts, bad) in shaped.items()]
+
+
+def told(findings: list[Finding]) -> dict[str, str]:
+    """Return ``{rule: severity and hosts}``."""
+    found: dict[str, list[str]] = {}
+    for one in findings:
+        found.setdefault(f"{one.rule} {one.severity}", []).append(one.where)
+    return {rule: " ".join(sorted(filter(None, set(hosts)))) for rule, hosts in found.items()}
+
+
+def names(ending: str) -> list[str]:
+    return sorted(path.stem for path in FIELD.glob(f"*.{ending}"))
+
+
+EXPECTED = yaml.safe_load((FIELD / "expected.yml").read_text(encoding="utf-8"))
+
+
+def test_every_case_has_what_it_should_say() -> None:
+    assert sorted(EXPECTED) == sorted([*names("json"), *names("log")])
+
+
+@pytest.mark.parametrize("name", names("json"))
+def test_facts_of_hosts(name: str) -> None:
+    wanted = EXPECTED[name]
+    assert told(check_hosts(hosts_of(name), {})) == wanted["now"]
+    if "with" in wanted:
+        hosts = hosts_of(name, **wanted["with"])
+        assert told(check_hosts(hosts, {})) == wanted["then"]
+        sound = {entry.id for host in hosts for entry in find_matching(host.readable) if entry.severity == "sound"}
+        assert sound == ({wanted["sound"]} if "sound" in wanted else set())
+
+
+@pytest.mark.parametrize("name", names("log"))
+def test_logs_of_nccl(name: str) -> None:
+    (cause,) = judge((FIELD / f"{name}.log").read_text(encoding="utf-8")).causes
+    assert cause["id"] == EXPECTED[name]["cause"]
+    assert EXPECTED[name]["remedy"] in cause["remedy"]
+
+
+def test_a_start_script_is_carried_over_without_what_the_plan_chooses() -> None:
+    source = read_command((FIELD / "c22-vision-cookbook.sh").read_text(encoding="utf-8"))
+    assert source.image == "lmsysorg/sglang:dev-v4f-2dgx-v2"
+    assert source.argv[:2] == ["--model-path", "deepseek-ai/DeepSeek-V4-Flash-Vision-Exp"]
+    assert source.env == {"SGLANG_SM120_FLASHMLA_BACKEND": "b12x", "SGLANG_B12X_MAX_TOKENS": "8192"}
+    assert {"NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "docker"} <= {one.key for one in source.findings}
+
+
+def test_a_line_whose_text_goes_wrong_is_read_whole() -> None:
+    # The gate of answers, and not a rule about flags, finds wrong text (sglang#36537).
+    lines = (FIELD / "c23a-sglang-line.txt").read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if line and not line.startswith("#")]
+    source = read_command(f"python3 -m sglang.launch_server {line.partition(' -- ')[2]}")
+    assert source.argv[-2:] == ["--kv-cache-dtype", "fp8_e4m3"]
+    assert not [one for one in source.findings if one.severity == "error"]
+
+
+def test_a_ring_cabled_from_like_to_like_cages_is_planned() -> None:
+    values = yaml.safe_load((FIELD / "inv-ring4/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
+    groups = yaml.safe_load((FIELD / "inv-ring4/hosts.yml").read_text(encoding="utf-8"))["gb10_cluster"]["children"]
+    hosts = groups["gb10_nodes"]["hosts"]
+    plan, findings = plan_fabric({host: {**values, **own} for host, own in hosts.items()})
+    assert (plan.topology, len(plan.hosts), findings) == ("ring", 4, [])
