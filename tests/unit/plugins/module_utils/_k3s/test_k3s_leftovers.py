@@ -39,9 +39,12 @@ def test_only_k3s_s_own_containers_and_what_they_run() -> None:
         20: "/usr/bin/containerd-shim-runc-v2 -address /run/docker/containerd.sock",
         21: "nginx",
         30: "tail -f /run/k3s/log",
+        # Either the socket or the program tells K3s's own.
+        40: "/opt/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock",
+        41: "/var/lib/rancher/k3s/data/x/bin/containerd-shim-runc-v2 -address /run/other.sock",
     }
     parents = {10: 1, 11: 10, 12: 10, 13: 12, 20: 1, 21: 20, 30: 1}
-    assert leftovers.container_processes(commands, parents, "/var/lib/rancher/k3s") == [10, 11, 12, 13]
+    assert leftovers.container_processes(commands, parents, "/var/lib/rancher/k3s") == [10, 40, 41, 11, 12, 13]
 
 
 def test_a_vf_in_a_pod_is_known_by_its_alias() -> None:

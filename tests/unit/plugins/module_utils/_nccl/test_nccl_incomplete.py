@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, open_log
-from nccl_lines import DONE, IB, INTRA, P2P, SOUND, channel, init, judge, nodes, said
+from nccl_lines import DONE, IB, INTRA, P2P, SOUND, channel, init, judge, nodes, other, read, said
 
 CONNECTED = "Connected all rings, use ring PXN 0 GDR 0"
 HUNG = said(init("START", "0x2", shared="0x8"))
@@ -150,3 +150,15 @@ def test_the_end_of_a_line_that_another_one_ran_into_takes_the_pass_away(first: 
     joined = f"{first}0[0] -> 1[0] [send] via "
     assert not judge(said(IB, *DONE, channel(), joined + rest)).satisfied
     assert judge(said(IB, *DONE, channel(), f"{joined}NET/IB/1")).satisfied
+
+
+def test_an_unknown_network_of_an_idle_communicator_is_no_other_transport() -> None:
+    assert judge(SOUND + said("Using network Foo", *other(2))).verdict.verdict == "ib"
+
+
+def test_all_communicators_of_an_old_release_span_the_hosts_that_are_seen() -> None:
+    log = "".join(
+        said(*(init("COMPLETE", comm, rank, shared=comm) for comm in ("0x1", "0x2")), host=f"s{rank}")
+        for rank in (0, 1)
+    )
+    assert [comm.nodes for process in read(log).processes for comm in process.communicators.values()] == [2] * 4

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.scan import plain
 
 
 def channels(lines: list[str], size: int = 1 << 16) -> dict[str, dict[str, dict[str, int]]]:
@@ -68,6 +69,13 @@ def test_channel_lines_of_the_threads_of_one_process_are_added_up() -> None:
         f"s1:1:{2 + n % 700} [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in range(7000)
     ]
     assert channels(lines) == {"1": {"IB": {"0": 3500, "1": 3500}}}
+
+
+@pytest.mark.parametrize(
+    "escaped", ["a -\\u003e NET/IB", "a -&gt; NET/IB", "a -> NET\\/IB", "\x1b[1ma -> NET/IB\x1b[0m"]
+)
+def test_escapes_of_collectors_are_read(escaped: str) -> None:
+    assert plain(escaped.encode()) == "a -> NET/IB"
 
 
 def test_a_time_stamp_that_ran_into_a_name_is_no_part_of_it() -> None:

@@ -103,9 +103,9 @@ def test_ranks_of_several_groups_are_counted_apart() -> None:
 
 def test_a_pass_names_the_devices_of_all_sources() -> None:
     one, two = (member(n, 2, "0xa").read(io.BytesIO(b"").read) for n in (0, 1))
-    two.processes[0].channels = {"IB": {"7": 1}}
+    two.processes[0].channels = {"IB": {"0": 1}, "gIB": {"7": 1}}
     assert judge_all({"a": one, "b": two}, Expectation())["msg"] == (
-        "2 ranks talk over NET/IB/0, NET/IB/1, NET/IB/7, proved by channels"
+        "2 ranks talk over NET/IB/0, NET/IB/1, NET/gIB/7, proved by channels"
     )
 
 
@@ -135,6 +135,7 @@ def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
 def test_a_process_without_a_communicator_is_named_by_its_place() -> None:
     failures = judge_all({"g-1-0": log("Using network Socket")}, Expectation(), {"g-1-0": 1})["failures"]
     assert failures[0].startswith("rank 1 (g-1-0): ")
+    assert judge_all({"a": log("Using network Socket")}, Expectation())["failures"][0].startswith("a: ")
     failures = judge_all({"a": member(0, 2, "0xa")}, Expectation(networks=("gIB",)))["failures"]
     assert failures == ["rank 0 (a): IB where gIB is expected"]
 
@@ -154,6 +155,14 @@ def test_every_communicator_has_its_own_verdict() -> None:
         ("ib", "rdma", "channels"),
         ("socket", "tcp", "selection"),
     ]
+
+
+def test_a_communicator_inside_a_node_proves_nothing_by_its_selection() -> None:
+    begun = "ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 commId 0xa - Init"
+    inside = "comm 0x1 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0"
+    for lines, verdict in ((("Using network IB", f"{begun} START"), "ib"), ((f"{begun} START", inside), "unknown")):
+        (rank,) = judge(log("Using network IB", *lines, f"{begun} COMPLETE"), "x").as_dict()["ranks"]
+        assert rank["communicators"][0]["verdict"] == verdict
 
 
 def test_rccl_names_the_communicator_of_a_channel() -> None:
@@ -176,7 +185,8 @@ def test_a_torn_number_of_ranks_costs_no_memory() -> None:
 )
 def test_the_result_says_whether_it_rests_on_a_text_or_on_files_of_nccl(given: dict[str, bool], source: str) -> None:
     text = "".join(f"s1:1:1 [0] NCCL INFO {line}\n" for line in BOTH)
-    result, _kept = judge_sources({"a": [nullcontext(io.BytesIO(text.encode()).read)]}, Expectation(), {}, **given)
+    result, kept = judge_sources({"a": [nullcontext(io.BytesIO(text.encode()).read)]}, Expectation(), {}, **given)
+    assert b"".join(kept["a"]).decode() == text
     assert result["source"] == source
     assert ("can forge it" in result["remark"]) is (source == "text")
     # An excerpt shows RDMA. A file is whole, so a communicator that was set up is missing in it.

@@ -261,7 +261,10 @@ SIDECAR = {"name": "transport", "ready": True, "state": {"running": {"startedAt"
 def pod(**status: Any) -> dict[str, Any]:
     server = {"name": "sglang", "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
     said = {"type": "gb10.cluster/transport", "status": "True", "lastTransitionTime": "2026-11-22T12:00:30Z"}
-    return {"metadata": {}, "status": {"containerStatuses": [server, SIDECAR], "conditions": [said]} | status}
+    return {
+        "metadata": {},
+        "status": {"containerStatuses": [server, SIDECAR], "conditions": [{"type": "Ready"}, said]} | status,
+    }
 
 
 def test_another_rank_counts_only_with_a_proof_since_its_last_start() -> None:
@@ -278,7 +281,7 @@ def test_another_rank_counts_only_with_a_proof_since_its_last_start() -> None:
         said = unproven(pod(containerStatuses=[server, silent]))
         assert said == "its container transport does not run or does not answer"
     assert unproven(pod(conditions=None)) == "its sidecar has said nothing yet"
-    said = pod()["status"]["conditions"][0]
+    said = pod()["status"]["conditions"][1]
     for status in ("False", "Unknown"):
         assert unproven(pod(conditions=[said | {"status": status, "message": "NCCL is on TCP"}])) == "NCCL is on TCP"
     assert unproven(pod(conditions=[said | {"status": "False"}])) == "no reason is known"

@@ -95,6 +95,10 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("node_id.invalid", host("gb10_node_id", "007")),
     ("node_id.range", host("gb10_node_id", 0)),
     ("node_id.range", host("gb10_node_id", 255)),
+    (
+        "node_id.range",
+        all_of(group("gb10_fabric_vf_count", 1), host("gb10_node_id", 70), rail(1, network="10.101.0.0/27")),
+    ),
     ("node_id.range", host("gb10_node_id", -3)),
     ("node_id.range", host("gb10_node_id", 1 << 20)),
     ("node_id.duplicate", host("gb10_node_id", 1)),
@@ -154,6 +158,7 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("network6.invalid", rail(0, network6="fd00::zz/48")),
     ("network6.not_ula", rail(0, network6="2a00:1450::/48")),
     ("network6.too_small", rail(0, network6="fd00:1::/63")),
+    ("network6.too_small", rail(0, network6="fd00:1::/65")),
     ("network.same", all_of(rail(0, network6="fd00:1::/48"), rail(1, network6="fd00:1::/48"))),
     ("network.overlap", all_of(rail(0, network6="fd00:1::/32"), rail(1, network6="fd00:1:1::/48"))),
     ("management_network.invalid", host("gb10_management_networks", ["192.168.10"])),
