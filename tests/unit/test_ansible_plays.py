@@ -15,7 +15,10 @@ import pytest
 import yaml
 from ansible_plays import ansible
 
-SHOWN = "{{ [mine, here, lookup('env', 'MINE'), lookup('pipe', 'pwd')] }}"
+SHOWN = "{{ [mine, here, lookup('env', 'MINE'), lookup('pipe', 'pwd'), ran.stdout_lines, ran.stderr_lines] }}"
+# A module: what it reads, where it runs, both of its outputs.
+RAN: dict[str, Any] = {"ansible.builtin.shell": "cat; pwd; echo of module: $MINE; echo trouble >&2"}
+RAN |= {"register": "ran", "run_once": True}
 
 
 def both(monkeypatch: pytest.MonkeyPatch, *words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -42,12 +45,22 @@ def test_a_play_has_the_status_the_output_and_the_variables_of_a_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, that: str, status: int
 ) -> None:
     show = {"name": "Show", "ansible.builtin.debug": {"msg": SHOWN}, "run_once": True}
-    words = write(tmp_path, show, {"ansible.builtin.assert": {"that": that}, "run_once": True})
+    words = write(tmp_path, RAN, show, {"ansible.builtin.assert": {"that": that}, "run_once": True})
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ansible_plays.SETTINGS), "MINE": "of the environment"}
     done = both(monkeypatch, *words, cwd=tmp_path, env=environment)
     assert done.returncode == status
-    for shown in ("from group_vars", "of one", "of the environment", str(tmp_path)):
+    for shown in ("from group_vars", "of one", "of module: of the environment", str(tmp_path), "trouble"):
         assert shown in done.stdout
+
+
+def test_a_module_is_forked_and_its_archive_has_what_it_imports_of_collections(tmp_path: Path) -> None:
+    parent = {"ansible.builtin.shell": "tr '\\0' ' ' </proc/$PPID/cmdline", "register": "ran"}
+    crash = {"ansible.builtin.ping": {"data": "crash"}, "register": "crashed", "failed_when": "crashed is not failed"}
+    own = {"gb10.cluster.pf_info": {}, "register": "own", "failed_when": "own.pfs is undefined"}
+    words = write(tmp_path, parent, crash, own, {"ansible.builtin.debug": {"var": "ran.stdout"}})
+    done = ansible("ansible-playbook", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ansible_modules.py") == 2
 
 
 def test_plays_do_not_see_what_an_earlier_play_imported_or_removed(tmp_path: Path) -> None:

@@ -21,13 +21,16 @@ import pkgutil
 import select
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import ansible_modules
 from ansible import constants
 from ansible.config import manager
+from ansible.plugins.connection import ConnectionBase
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 
 # What plays import. ansible.plugins.vars is absent: with it, Ansible silently drops group_vars.
@@ -69,6 +72,23 @@ def preload() -> None:
     gc.freeze()
 
 
+def fork_for_modules(requests: socket.socket) -> None:
+    """Send a module that a play runs on this machine as the same user to the process that forks for modules."""
+    local = importlib.import_module("ansible.plugins.connection.local")
+    programs = local.Connection.exec_command
+
+    def exec_command(
+        self: Any, cmd: str, in_data: bytes | None = None, sudoable: bool = True
+    ) -> tuple[int, bytes, bytes]:
+        if in_data or not (found := ansible_modules.COMMAND.fullmatch(cmd)):
+            return programs(self, cmd, in_data=in_data, sudoable=sudoable)
+        ConnectionBase.exec_command(self, cmd, in_data=in_data, sudoable=sudoable)
+        local.display.vvv(f"EXEC {cmd}", host=self._play_context.remote_addr)
+        return ansible_modules.run(requests, found[1], self.cwd or str(Path.cwd()))
+
+    local.Connection.exec_command = exec_command
+
+
 def wait(child: int) -> int:
     """Return the exit status of a play. Kill it if standard input ends before."""
     process = os.pidfd_open(child)
@@ -89,6 +109,8 @@ def become(directory: Path) -> str:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["env"])
+    # Ansible need not look for a Python on each host, and modules are forked.
+    os.environ.setdefault("ANSIBLE_PYTHON_INTERPRETER", sys.executable)
     os.chdir(request["cwd"])
     tempfile.tempdir = None
     sys.argv = request["words"]
@@ -101,6 +123,9 @@ def become(directory: Path) -> str:
 
 def serve() -> str:
     """Answer requests until standard input ends. Return in each forked process: the module with its main()."""
+    modules, requests = ansible_modules.start()
+    preload()
+    fork_for_modules(requests)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while line := os.read(0, 4096):
         directory = Path(os.fsdecode(line.rstrip(b"\n")))
@@ -108,9 +133,11 @@ def serve() -> str:
         if not child:
             return become(directory)
         os.write(1, b"%d\n" % wait(child))
+    # Wait for the process, so that its CPU time counts as that of this one.
+    modules.kill()
+    modules.wait()
     sys.exit()
 
 
 if __name__ == "__main__":
-    preload()
     sys.exit(importlib.import_module(serve()).main())
