@@ -106,3 +106,9 @@ def test_a_ring_cabled_from_like_to_like_cages_is_planned() -> None:
     hosts = groups["gb10_nodes"]["hosts"]
     plan, findings = plan_fabric({host: {**values, **own} for host, own in hosts.items()})
     assert (plan.topology, len(plan.hosts), findings) == ("ring", 4, [])
+
+
+def test_swap_that_a_profile_asks_for_is_not_to_be_removed() -> None:
+    # Profile deepseek-v4-flash-vision asks for 48 GiB while it loads (sglang#37931).
+    (finding,) = [one for one in check_hosts(hosts_of("c15-swap48"), {}) if one.severity == "warning"]
+    assert finding.remedy.startswith("If the notes of your profile ask for swap while the weights load, keep it")
