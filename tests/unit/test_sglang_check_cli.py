@@ -6,21 +6,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sglang_check
+from script_runs import called
 from sglang_cases import ROOT
 
-SCRIPT = ROOT / "scripts" / "sglang_check.py"
 GOOD = ["--model-path", "m", "--mem-fraction-static", "0.8"]
-
-
-def call(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the script."""
-    return subprocess.run([sys.executable, SCRIPT, *words], check=False, capture_output=True, text=True)
+call = partial(called, sglang_check.main)
 
 
 def answer(*words: str) -> dict[str, Any]:

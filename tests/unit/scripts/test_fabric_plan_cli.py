@@ -1,21 +1,20 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run scripts/fabric_plan.py as a process on every inventory of the repository."""
+"""Run the command line of scripts/fabric_plan.py on every inventory of the repository."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import fabric_plan
 import pytest
 from ansible_plays import ansible
+from script_runs import called
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "scripts" / "fabric_plan.py"
 # inventory/lab is only an overlay for the others.
 INVENTORIES = sorted(path for path in (ROOT / "inventory").iterdir() if path.name != "lab")
 
@@ -30,9 +29,7 @@ gb10_nodes:
 """
 
 
-def run(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+run = partial(called, fabric_plan.main)
 
 
 def listed(inventory: Path) -> str:
@@ -42,22 +39,17 @@ def listed(inventory: Path) -> str:
 
 
 @pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.name)
-def test_every_inventory_of_the_repository_can_be_planned(inventory: Path) -> None:
+def test_every_inventory_of_the_repository_and_its_listing_have_the_same_plan(inventory: Path) -> None:
+    listing = listed(inventory)
     done = run("--json", str(inventory))
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout)
     assert set(answer) == {"plan", "findings"}
     assert all(host["vfs"] for host in answer["plan"]["hosts"].values())
-    table = run(str(inventory))
+    assert json.loads(run("--json", "-", text=listing).stdout) == answer
+    table = run("-", text=listing)
     assert table.returncode == 0
     assert all(name in table.stdout for name in answer["plan"]["hosts"])
-
-
-@pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.name)
-def test_the_output_of_ansible_inventory_gives_the_same_plan(inventory: Path) -> None:
-    assert json.loads(run("--json", "-", text=listed(inventory)).stdout) == json.loads(
-        run("--json", str(inventory)).stdout
-    )
 
 
 def test_a_file_is_enough(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "sglang_profiles.py"
+import sglang_profiles
+from script_runs import called
 
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *words], check=False, capture_output=True, text=True)
+run = partial(called, sglang_profiles.main)
 
 
 def test_memory_is_shown_once_for_presets_with_the_same_memory() -> None:
