@@ -58,11 +58,11 @@ deep-check: $(DEV) ## Compare catalogues, rules and patches with real SGLang rel
 	$(BIN)/pytest tests/sglang
 
 .PHONY: test-sglang-cpu
-test-sglang-cpu: $(DEV) deps ## Real SGLang as two ranks on the CPUs of two simulated hosts (root; about 10 minutes)
+test-sglang-cpu: $(DEV) deps ## Real SGLang as two ranks on the CPUs of two simulated hosts (root)
 	tests/plays/plays.py run lab/sglang_cpu
 
 .PHONY: test-vm
-test-vm: $(DEV) ## The fabric with real SR-IOV and soft-RoCE, and memory that runs out, on virtual machines (root; about 45 minutes)
+test-vm: $(DEV) ## The fabric with real SR-IOV and soft-RoCE, and memory that runs out, on virtual machines (root)
 	tests/plays/plays.py run 'vm/*'
 
 .PHONY: test-report
@@ -78,7 +78,7 @@ test-monitoring: $(DEV) ## Alerts and queries of the dashboards with a real Prom
 	tests/plays/plays.py run 'monitoring/*'
 
 .PHONY: test-artifact
-test-artifact: $(DEV) ## What ships: ansible-test sanity on Python 3.11, 3.12 and 3.13, and galaxy-importer (about 20 minutes)
+test-artifact: $(DEV) ## What ships: ansible-test sanity on Python 3.11, 3.12 and 3.13, and galaxy-importer
 	tests/plays/plays.py run artifact
 
 .PHONY: deps
