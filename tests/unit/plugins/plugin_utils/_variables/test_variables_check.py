@@ -272,7 +272,7 @@ def test_a_value_for_the_whole_group_is_set_once() -> None:
 
 
 def test_a_misspelt_variable_of_the_command_line_is_refused() -> None:
-    (message,) = messages({"prfile": "glm-4.7", "rack": 1})
+    (message,) = messages({"rack": 1, "prfile": "glm-4.7"})
     assert message == "error: -e prfile: nothing reads it. Did you mean profile? [variables.unknown]"
 
 
@@ -332,7 +332,7 @@ def test_a_path_on_the_controller_is_the_same_for_all_tasks(name: str) -> None:
 
 def test_the_name_of_a_node_that_serves_is_that_of_its_host() -> None:
     variables = {"spark1": {"k3s_node_name": "gx10-a"}, "spark2": {}, "control": {"k3s_node_name": "server"}}
-    (finding,) = check_node_names(variables, ["spark1", "spark2"])
+    (finding,) = check_node_names(variables, ["spark2", "spark1"])
     assert (finding.rule, finding.key, finding.where) == ("inventory.node", "k3s_node_name", "spark1")
 
 

@@ -39,7 +39,7 @@ def test_a_file_with_an_extension_that_ansible_does_not_read_is_refused(tmp_path
 
 
 def test_a_backup_beside_the_file_that_is_read_is_no_mistake(tmp_path: Path) -> None:
-    files = ["group_vars/gb10_nodes.yml", "group_vars/gb10_nodes.yml.bak", "group_vars/gb10_nodes.yml~"]
+    files = ["group_vars/all.yml", *(f"group_vars/gb10_nodes.yml{end}" for end in ("", ".bak", "~"))]
     assert inventory(tmp_path, *files, "group_vars/README.md", "host_vars/spark1.yml") == []
 
 
