@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_a_module_is_forked_and_its_archive_has_what_it_imports_of_collections(t
     crash = {"ansible.builtin.ping": {"data": "crash"}, "register": "crashed", "failed_when": "crashed is not failed"}
     own = {"gb10.cluster.pf_info": {}, "register": "own", "failed_when": "own.pfs is undefined"}
     words = write(tmp_path, parent, crash, own, {"ansible.builtin.debug": {"var": "ran.stdout"}})
-    done = ansible("ansible-playbook", *words)
+    done = ansible("ansible-playbook", *words, "-e", f"ansible_python_interpreter={sys.executable}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("ansible_modules.py") == 2
 

@@ -109,8 +109,6 @@ def become(directory: Path) -> str:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["env"])
-    # Ansible need not look for a Python on each host, and modules are forked.
-    os.environ.setdefault("ANSIBLE_PYTHON_INTERPRETER", sys.executable)
     os.chdir(request["cwd"])
     tempfile.tempdir = None
     sys.argv = request["words"]
