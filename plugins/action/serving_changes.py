@@ -26,6 +26,7 @@ class ActionModule(ControllerAction):
             message = "The group is new."
         return {
             "changed": before != after,
+            "different": before != after,
             "outdated": outdated(options["live"], options["wanted"]),
             "diff": {"before": before, "after": after, "before_header": "running", "after_header": "wanted"},
             "msg": message,

@@ -73,6 +73,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             "program": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "dict", "default": []},
             "patches": {"type": "list", "elements": "str", "default": []},
+            "plan": {"type": "dict", "default": {}},
             "gpu": {"type": "dict", "required": True},
             "pull_policy": {"type": "str", "choices": ["Always", "IfNotPresent", "Never"], "default": "IfNotPresent"},
             "timeout": {"type": "int", "default": 300},
@@ -104,7 +105,11 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     except (ClusterError, ValueError) as problem:
         # A check that cannot run says nothing about the command line.
         found = verdict.answers([], ranks, str(problem))
-    module.exit_json(**result | verdict.judged(found or [], options["patches"]))
+    result |= verdict.judged(found or [], options["patches"])
+    if options["plan"] and result["ranks"]:
+        first = result["ranks"][0] | {"verdict": result["verdict"], "message": result["why"]}
+        result["ansible_facts"] = {"gb10_serving_plan": options["plan"] | {"image_verdict": first}}
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

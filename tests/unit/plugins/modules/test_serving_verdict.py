@@ -82,6 +82,15 @@ def test_the_pod_s_answer_is_returned_and_the_pod_deleted(capsys: Capture, kind:
     assert (len(Cluster.deleted), Cluster.made) == (1, {})
 
 
+def test_the_verdict_on_the_first_rank_stays_with_the_plan(capsys: Capture) -> None:
+    Cluster.lines = [said(0, "accepted"), said(1, "refused", "ValueError: no")]
+    _status, result = ask(capsys, plan={"instance": "glm"})
+    plan = result["ansible_facts"]["gb10_serving_plan"]
+    assert (plan["instance"], plan["image_verdict"]["verdict"]) == ("glm", "refused")
+    assert plan["image_verdict"]["message"] == "rank 1: ValueError: no"
+    assert "ansible_facts" not in ask(capsys)[1]
+
+
 def test_a_pod_that_admission_refuses_is_unknown_with_the_reason(capsys: Capture) -> None:
     Cluster.refuses = "can't create pod glm-verdict (403: violates PodSecurity)"
     status, result = ask(capsys)
