@@ -38,7 +38,7 @@ def checkout(tmp_path: Path) -> Path:
 def run(checkout: Path, last: str = "true", **environment: str) -> tuple[int, list[str]]:
     done = subprocess.run(
         ["bash", "-c", RUN.format(last=last)],
-        cwd=checkout, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+        cwd=checkout, env=os.environ | {"RECORD_STEPS": ""} | environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, (done.stdout + done.stderr).splitlines()
 

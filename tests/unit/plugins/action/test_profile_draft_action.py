@@ -107,7 +107,6 @@ def test_a_recipe_becomes_a_profile(tmp_path: Path, with_command: bool) -> None:
         ("docker run --env-file .env x:v0.5.20 sglang serve --model-path m", ("--env-file = '.env'", "under env")),
         ("sglang serve --config /cfg.yaml", ("config = '/cfg.yaml'", "are not checked")),
         ("sglang serve --model-path m --quantization nvfp4", ("--quantization modelopt_fp4",)),
-        ("sglang serve --model-path m --max-loras-per-batch 0", ("value.range",)),
     ],
 )
 def test_settings_that_are_not_carried_over_are_reported(command: str, words: tuple[str, ...]) -> None:
