@@ -84,7 +84,7 @@ def fork_for_modules(requests: socket.socket) -> None:
             return programs(self, cmd, in_data=in_data, sudoable=sudoable)
         ConnectionBase.exec_command(self, cmd, in_data=in_data, sudoable=sudoable)
         local.display.vvv(f"EXEC {cmd}", host=self._play_context.remote_addr)
-        return ansible_modules.run(requests, found[1], self.cwd or str(Path.cwd()))
+        return ansible_modules.run(requests, found[1], os.fsdecode(self.cwd or Path.cwd()))
 
     local.Connection.exec_command = exec_command
 
