@@ -5,20 +5,18 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import sys
-import types
 from typing import Any
 
-from ask_sglang import Stub
+from ask_sglang import Stubs
 
 ABSENT = frozenset(
     {"gguf", "jsonschema", "quack", "scipy", "sgl_kernel", "soundfile", "torchaudio", "torchvision", "triton", "vllm"}
 )
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Finder(Stubs):
     """Simulate a module only if no other finder has it."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
@@ -26,14 +24,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if fullname.partition(".")[0] in ABSENT:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = Stub(spec.name)
-        module.__path__ = []
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        del module
 
 
 sys.meta_path.append(_Finder())

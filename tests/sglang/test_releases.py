@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,31 @@ def function(version: str, name: str) -> str:
             found = [node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == name]
             return "\n\n".join(ast.get_source_segment(text, node) or "" for node in found)
     return ""
+
+
+def routes(version: str) -> dict[str, bool]:
+    """Return the paths of a release's HTTP server, and of each whether the release marks it as an administrator's."""
+    text = (sglang_catalogue.unpack(version) / "sglang/srt/entrypoints/http_server.py").read_text(encoding="utf-8")
+    found = {}
+    for node in ast.walk(ast.parse(text)):
+        calls = [call for call in getattr(node, "decorator_list", []) if isinstance(call, ast.Call)]
+        words = [call.args[0] for call in calls if ast.unparse(call.func).startswith("app.") and call.args]
+        paths = [word.value for word in words if isinstance(word, ast.Constant)]
+        marked = any("AuthLevel.ADMIN" in ast.unparse(call) for call in calls)
+        found |= dict.fromkeys(paths, marked)
+    return found
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_door_of_a_server_is_closed_to_what_the_release_calls_administration(version: str) -> None:
+    door = runpy.run_path(str(ROOT / "roles/sglang/files/front_door.py"))
+    marked = routes(version)
+    assert sum(marked.values()) > 30
+    admitted = {path for path in marked if door["admits"](path, "10.0.0.9", "10.0.0.2", frozenset({"10.0.0.2"}))}
+    assert {path for path in admitted if marked[path]} == set()
+    # Routes that a release forgot to mark, and those that no client needs. A new route belongs to one of both sides.
+    closed = {"/", "/get_hicache_l3_cache_layout", "/get_weight_version", "/load_lora_adapter_from_tensors"}
+    assert {path for path in marked if not marked[path]} - admitted <= closed | {"/set_trace_level", "/weight_version"}
 
 
 @pytest.mark.parametrize("version", [version for version in RELEASES if Version.parse(version).within("0.5.12", None)])

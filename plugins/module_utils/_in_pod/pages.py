@@ -12,13 +12,16 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+POD_ADDRESSES = "GB10_POD_IPS"
+"""The variable with the addresses of the pod's own network, separated by commas; front_door.py reads it too."""
+
 
 def serve_pages(port: int, page: Callable[[str], tuple[int, str]]) -> ThreadingHTTPServer:
     """Answer Prometheus and the kubelet's probes in a thread; ``page`` returns status and text of a path.
 
-    A VF of the pod refuses: no NetworkPolicy applies to it. GB10_POD_IPS has the addresses of the pod's own network.
+    A VF of the pod refuses, because no NetworkPolicy applies to it.
     """
-    own = {*filter(None, os.environ.get("GB10_POD_IPS", "").split(","))}
+    own = {*filter(None, os.environ.get(POD_ADDRESSES, "").split(","))}
 
     class Pages(BaseHTTPRequestHandler):
         # Every connection is a thread: many idle ones would take the container's memory.

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, TransportGate
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .caches import cache_env
@@ -127,22 +128,22 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     return {"startupProbe": startup, "readinessProbe": ready | {"failureThreshold": 2}}
 
 
-def command(entry: RankPlan, plan: Plan, memory_timeout: int, open_routes: bool) -> list[str]:
+def command(entry: RankPlan, plan: Plan, options: PodOptions) -> list[str]:
     """Return the command of the container: the server behind its door, after the memory check and the patch hooks."""
     steps = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
-    if plan.load and memory_timeout:
-        figures = (plan.load.weights, plan.load.fraction, plan.load.total, memory_timeout)
+    if plan.load and options.memory_timeout:
+        figures = (plan.load.weights, plan.load.fraction, plan.load.total, options.memory_timeout)
         steps += ["--memory", *map(str, figures), "--shares", str(plan.expect.ranks)]
         local = [*plan.paths, *(staged_path(name, plan.models_dir) for name in plan.models if plan.models_dir)]
         steps += [word for path in local for word in ("--model", path)]
-    server = entry.argv if open_routes else ("python3", f"{FILES}/front_door.py", *entry.argv[2:])
+    server = entry.argv if options.open_routes else ("python3", f"{FILES}/front_door.py", *entry.argv[2:])
     return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, *steps, "--", *server]
 
 
 def own_addresses() -> dict[str, Any]:
     """Return the variable with which the programs of a pod tell its own network from its VFs."""
     field = {"apiVersion": "v1", "fieldPath": "status.podIPs"}
-    return {"name": "GB10_POD_IPS", "valueFrom": {"fieldRef": field}}
+    return {"name": POD_ADDRESSES, "valueFrom": {"fieldRef": field}}
 
 
 def _as_text(kind: str, amounts: Any) -> Any:
@@ -167,7 +168,7 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
         "name": "sglang",
         "image": plan.image,
         "imagePullPolicy": options.pull_policy,
-        "command": command(entry, plan, options.memory_timeout, options.open_routes),
+        "command": command(entry, plan, options),
         "env": env,
         "ports": [{"name": "http", "containerPort": plan.service.port, "protocol": "TCP"}],
         "resources": {kind: _as_text(kind, of) for kind, of in resources.items()},

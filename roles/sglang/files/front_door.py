@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a server's module with a door in front of its HTTP routes: front_door.py MODULE ARGUMENTS.
 
-SGLang has about 40 routes that load weights, write profiles or empty caches. They need no key unless one is given, and
-with a key ``/server_info`` shows it to everybody (sglang 0.5.23: ``build_server_info`` returns all resolved arguments).
-So a client gets only the routes of ``PUBLIC``, and only at an address of the pod's own network. A VF, to which no
+SGLang has about 40 routes that load weights, write profiles or empty caches. They need no key unless one is given. Up
+to 0.5.21 a key does not even protect the one of CVE-2026-15969, ``/load_lora_adapter_from_tensors``. And a key is in
+the answer of ``/server_info`` for everybody (sglang 0.5.23: ``build_server_info`` returns all resolved arguments). So a
+client gets only the routes of ``PUBLIC``, and only at an address of the pod's own network. A VF, to which no
 NetworkPolicy applies, answers nothing. A process of the pod itself gets everything: whoever may run a command in the
 pod, or forward its port, may administer its server.
 
@@ -27,7 +28,7 @@ from typing import Any
 
 from uvicorn import Config
 
-# The routes that generate, count, describe or report, in releases 0.5.2 to 0.5.23. A last "/" stands for all below it.
+# The routes that generate, count, describe or report, in releases 0.5.9 to 0.5.23. A last "/" stands for all below it.
 PUBLIC = (
     *("/v1/", "/generate", "/encode", "/classify", "/tokenize", "/detokenize", "/open_session", "/close_session"),
     *("/parse_function_call", "/separate_reasoning", "/invocations", "/vertex_generate"),

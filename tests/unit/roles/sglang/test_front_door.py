@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import own_addresses
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/front_door.py"
 POD, VF, CLIENT = "127.0.0.2", "127.0.0.3", "127.0.0.4"
@@ -57,6 +60,10 @@ def ask(port: int, path: str, to: str, client: str, **headers: str) -> tuple[int
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
+
+
+def test_pods_programs_and_door_name_one_variable() -> None:
+    assert runpy.run_path(str(FILE))["ADDRESSES"] == POD_ADDRESSES == own_addresses()["name"]
 
 
 PUBLIC = ["/v1/chat/completions", "/generate", "/health", "/metrics", "/server_info"]

@@ -346,11 +346,11 @@ def test_the_same_plan_gives_the_same_objects() -> None:
 
 def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
     plan = sample_plan({"patches": (Patch("sm121", "x", needed=True), Patch("old", "y", needed=False))})
-    command = pods.command(plan.ranks[0], plan, 300, False)
+    command = pods.command(plan.ranks[0], plan, pods.PodOptions())
     assert command[2:7] == ["--nccl-logs", "/var/log/nccl", "--patch", "/opt/gb10-patches/sm121.py", "--"]
     assert command[7:10] == ["python3", "/opt/gb10/front_door.py", "sglang.launch_server"]
     assert tuple(command[9:]) == plan.ranks[0].argv[2:]
-    assert tuple(pods.command(plan.ranks[0], plan, 300, True)[7:]) == plan.ranks[0].argv
+    assert tuple(pods.command(plan.ranks[0], plan, pods.PodOptions(open_routes=True))[7:]) == plan.ranks[0].argv
     objects = sm.render(plan, pods.PodOptions(), FILES, {"sm121.py": "print()\n"})
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"] == [
         "gemma-4-31b-it-files",
@@ -364,7 +364,7 @@ def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
 def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() -> None:
     plan = sample_plan({"load": Load(weights=14.6, fraction=0.8, total=119.0)})
     assert Plan.from_dict(plan.as_dict()) == plan
-    assert pods.command(plan.ranks[0], plan, 300, False)[4:10] == [
+    assert pods.command(plan.ranks[0], plan, pods.PodOptions())[4:10] == [
         "--memory",
         "14.6",
         "0.8",
@@ -372,11 +372,11 @@ def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() ->
         "300",
         "--shares",
     ]
-    assert "--memory" not in pods.command(plan.ranks[0], plan, 0, False)
+    assert "--memory" not in pods.command(plan.ranks[0], plan, pods.PodOptions(memory_timeout=0))
     staged = replace(plan, models=("org/a",), models_dir="/srv/models", paths=("/srv/models/own",))
-    words = pods.command(staged.ranks[0], staged, 300, False)
+    words = pods.command(staged.ranks[0], staged, pods.PodOptions())
     assert words[9:16] == ["--shares", "4", "--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
-    assert "--memory" not in pods.command(plan.ranks[0], sample_plan(), 300, False)
+    assert "--memory" not in pods.command(plan.ranks[0], sample_plan(), pods.PodOptions())
 
 
 def test_secrets_are_referred_to_never_written() -> None:
