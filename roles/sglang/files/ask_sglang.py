@@ -61,7 +61,8 @@ SAYS_NOTHING = frozenset({"model_path", "random_seed", "served_model_name", "tok
 
 FOREIGN = ("/torch/", *(f"/{name}/" for name in KERNELS), "/cuda/", "/pynvml")
 """Packages whose failure is due to the missing GPU."""
-DELIBERATE = (ValueError, AssertionError, NotImplementedError, KeyError, ZeroDivisionError, argparse.ArgumentTypeError)
+DELIBERATE = (ValueError, AssertionError, NotImplementedError, argparse.ArgumentTypeError)
+"""What SGLang raises to refuse. Others, such as KeyError, may come from the pretended GPU: then the check failed."""
 
 
 class LateError(BaseException):
