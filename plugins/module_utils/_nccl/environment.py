@@ -15,10 +15,13 @@ from dataclasses import dataclass
 
 from .._common.findings import Finding, Severity, sort_findings
 from .._common.versions import Version
+from .blinders import VARIABLES, blinds
 from .environment_names import FIRST, FOREIGN_PREFIXES, INTEGERS, KNOWN, LAST
 from .networks import is_tcp
 
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)$")
+# strtoll with base 0 stops at the first character that is no digit, and takes 0x for base 16 and 0 for base 8.
+_STRTOLL = re.compile(r"\s*([+-]?)(0[xX](?=[0-9a-fA-F])[0-9a-fA-F]+|0[0-7]*|[1-9]\d*|)")
 _NETDEV = re.compile(r"(en|eth|wl|ww|br|bond|docker|cni|flannel|net\d|lo$)")
 _HCA = re.compile(r"(mlx\d|roce|ibp|ibs|bnxt|irdma|efa_|rxe|siw|hns)")
 
@@ -46,6 +49,17 @@ class _Context:
     def finding(self, severity: Severity, rule: str, key: str, reason: str, remedy: str) -> Finding:
         source = "NCCL 2.17.1 to 2.32.3"
         return Finding(severity, f"nccl.env.{rule}", key, self.env.get(key), reason, remedy, self.where, source)
+
+
+def read_integer(value: str) -> int | None:
+    """Return the number that NCCL takes from a variable (strtoll in param.cc), None if it takes its default."""
+    found = _STRTOLL.match(value)
+    if not value or found is None:
+        return None
+    sign, digits = found.groups()
+    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits.startswith("0") else 10
+    number = int(digits or "0", base) * (-1 if sign == "-" else 1)
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def parse_conf(text: str) -> dict[str, str]:
@@ -89,7 +103,7 @@ def _unknown(ctx: _Context) -> Iterator[Finding]:
 def _values(ctx: _Context) -> Iterator[Finding]:
     for key, value in ctx.env.items():
         if key in INTEGERS and value and not _INTEGER.match(value.strip()):
-            reason = "the value is not an integer; NCCL silently reads 0, or the digits before the first letter"
+            reason = f"the value is not an integer; NCCL silently reads {read_integer(value)}"
             yield ctx.finding("error", "integer", key, reason, "Write a number")
         elif key in INTEGERS and not value:
             yield ctx.finding("info", "noop", key, "an empty number is ignored", "Remove it, or write a number")
@@ -103,7 +117,7 @@ def _values(ctx: _Context) -> Iterator[Finding]:
 
 def _transport(ctx: _Context) -> Iterator[Finding]:
     net, disable = ctx.env.get("NCCL_NET"), ctx.env.get("NCCL_IB_DISABLE", "").strip()
-    off = disable not in ("", "0")
+    off = bool(read_integer(disable))
     if net == "":
         reason = "NCCL looks for a network with an empty name and does not choose one itself: initialisation fails"
         yield ctx.finding("error", "empty", "NCCL_NET", reason, "Remove it, or name a network")
@@ -130,8 +144,8 @@ def _transport(ctx: _Context) -> Iterator[Finding]:
         yield ctx.finding("warning", "plugin", "NCCL_IB_DISABLE", reason, "Set NCCL_NET=Socket as well")
     if net and net.lower() == "socket" and "NCCL_IB_HCA" in ctx.env:
         yield ctx.finding("info", "noop", "NCCL_IB_HCA", "NCCL_NET=Socket uses no HCA", "Remove it")
-    gid = ctx.env.get("NCCL_IB_GID_INDEX", "").strip()
-    if _INTEGER.match(gid) and not gid.startswith("-"):
+    gid = read_integer(ctx.env.get("NCCL_IB_GID_INDEX", ""))
+    if gid is not None and gid >= 0:
         own = ctx.version is None or ctx.version >= (2, 21, 5)
         reason = "GID indices shift when a link bounces or an address changes" + (
             ", and since 2.21 NCCL finds the RoCE v2 GID of an IPv4 address by itself" if own else ""
@@ -214,17 +228,21 @@ def _devices(
 
 
 def _logging(ctx: _Context) -> Iterator[Finding]:
-    level = ctx.env.get("NCCL_DEBUG", "")
-    if level.upper() not in ("INFO", "TRACE"):
-        reason = "NCCL logs its transport only at level INFO or above, so this log cannot prove it"
-        yield ctx.finding("warning", "silent", "NCCL_DEBUG", reason, "Set NCCL_DEBUG=INFO")
-    masked = ctx.env.get("NCCL_DEBUG_SUBSYS")
-    if masked is not None:
-        names = {name.strip().upper() for name in masked.lstrip("^").split(",")}
-        shown = not names & {"INIT", "NET", "ALL"} if masked.startswith("^") else bool(names & {"INIT", "NET", "ALL"})
-        if not shown:
-            reason = "the lines that prove the transport belong to INIT and NET"
-            yield ctx.finding("warning", "silent", "NCCL_DEBUG_SUBSYS", reason, "Set NCCL_DEBUG_SUBSYS=INIT,NET,ENV")
+    # Without NCCL_DEBUG, NCCL logs no INFO.
+    given = {"NCCL_DEBUG": ""} | {name: ctx.env[name] for name in VARIABLES if name in ctx.env}
+    for name, how in ((name, blinds(name, value)) for name, value in given.items()):
+        if how == "silent":
+            reason = "NCCL logs its transport only at level INFO or above, so this log cannot prove it"
+            yield ctx.finding("warning", "silent", name, reason, "Set NCCL_DEBUG=INFO")
+        elif how == "masked":
+            reason = "the lines that prove the transport belong to INIT and NET, and this turns off one of them"
+            yield ctx.finding("warning", "masked", name, reason, "Set NCCL_DEBUG_SUBSYS=INIT,NET,ENV")
+        elif how == "conf_file":
+            reason = "NCCL takes variables from a place that is not checked here"
+            yield ctx.finding("warning", "conf_file", name, reason, "Remove it")
+        elif how == "host_id":
+            reason = "NCCL takes ranks with one value of it for ranks of one host, which need no network"
+            yield ctx.finding("warning", "host_id", name, reason, "Remove it")
     if "NCCL_DEBUG_FILE" in ctx.env and ctx.version is not None and ctx.version < (2, 27, 3):
         reason = (
             "the file is block-buffered before NCCL 2.27.3: lines appear late, and a killed rank loses its last ones"
@@ -245,7 +263,7 @@ def _gloo(ctx: _Context) -> Iterator[Finding]:
 
 def _inline(ctx: _Context) -> Iterator[Finding]:
     both = ("NCCL_IB_USE_INLINE", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS")
-    if all(ctx.env.get(key, "").strip() not in ("", "0") for key in both):
+    if all(read_integer(ctx.env.get(key, "")) for key in both):
         reason = f"with {both[1]} also on, SGLang's warm-up hangs on a GB10"
         yield ctx.finding("error", "inline", both[0], reason, "Unset one of them; look in /etc/nccl.conf too")
 

@@ -28,11 +28,11 @@ from typing import Any
 from .._common.memory import Limits
 from .._in_pod import pages
 from .._in_pod.api import timestamp
+from .._nccl.blinders import blinder
 from .._nccl.overall import expectation, nothing_read
 from .._rdma.counters import SCRIPT, parse_counters
 from . import generations, rails
 from .api import PodApi
-from .blinders import blinder
 from .judgement import Judgement
 from .keeper import keep, lives
 from .metrics import render

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.blinders import VARIABLES
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.blinders import VARIABLES
 
 from .._combinations.known import find_known
 from .._rules import Rules

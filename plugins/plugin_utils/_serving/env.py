@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.blinders import VARIABLES, blinds
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.blinders import VARIABLES, blinds
 
 from .._rules import Rules
 

@@ -38,6 +38,14 @@ def test_a_good_environment_has_no_findings() -> None:
     [
         ({"NCCL_IB_DISABLE": "1"}, {"error:disabled:NCCL_IB_DISABLE", "error:contradiction:NCCL_NET"}),
         ({"NCCL_IB_DISABLE": "0"}, {"info:noop:NCCL_IB_DISABLE"}),
+        # strtoll in NCCL's param.cc reads these as 0, as 8, and as too large a number, for which it takes the default.
+        ({"NCCL_IB_DISABLE": "true"}, {"error:integer:NCCL_IB_DISABLE"}),
+        ({"NCCL_IB_DISABLE": "0x"}, {"error:integer:NCCL_IB_DISABLE"}),
+        ({"NCCL_IB_DISABLE": "010"}, {"error:disabled:NCCL_IB_DISABLE", "error:contradiction:NCCL_NET"}),
+        ({"NCCL_IB_DISABLE": "9" * 30}, set()),
+        ({"NCCL_IB_DISABLE": ""}, {"info:noop:NCCL_IB_DISABLE"}),
+        ({"NCCL_IB_GID_INDEX": "high"}, {"error:integer:NCCL_IB_GID_INDEX", "error:gid_index:NCCL_IB_GID_INDEX"}),
+        ({INLINE: "yes", PREPOST: "1"}, {f"error:integer:{INLINE}", f"warning:version:{PREPOST}"}),
         ({"NCCL_NET": ""}, {"error:empty:NCCL_NET"}),
         ({"NCCL_NET": "Socket"}, {"error:socket:NCCL_NET", "info:noop:NCCL_IB_HCA"}),
         (
@@ -69,8 +77,11 @@ def test_a_good_environment_has_no_findings() -> None:
         ({"NCCL_SOCKET_IFNAME": "wlan0"}, {"error:no_match:NCCL_SOCKET_IFNAME"}),
         ({"NCCL_DEBUG": "WARN"}, {"warning:silent:NCCL_DEBUG"}),
         ({"NCCL_DEBUG": "trace"}, set()),
-        ({"NCCL_DEBUG_SUBSYS": "COLL"}, {"warning:silent:NCCL_DEBUG_SUBSYS"}),
-        ({"NCCL_DEBUG_SUBSYS": "^NET"}, {"warning:silent:NCCL_DEBUG_SUBSYS"}),
+        # test_nccl_blinders has the other values.
+        ({"NCCL_DEBUG_SUBSYS": "INIT"}, {"warning:masked:NCCL_DEBUG_SUBSYS"}),
+        ({"NCCL_DEBUG_SUBSYS": "^NET"}, {"warning:masked:NCCL_DEBUG_SUBSYS"}),
+        ({"NCCL_HOSTID": "x"}, {"warning:host_id:NCCL_HOSTID"}),
+        ({"NCCL_CONF_FILE": "/c"}, {"warning:conf_file:NCCL_CONF_FILE"}),
         ({"NCCL_DEBUG_SUBSYS": "^COLL"}, set()),
         ({"CUDA_LAUNCH_BLOCKING": "0"}, {"warning:presence:CUDA_LAUNCH_BLOCKING"}),
         ({"GLOO_SOCKET_IFNAME": ""}, set()),

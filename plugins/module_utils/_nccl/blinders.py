@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell which variables of a server's environment keep NCCL from writing what proves its transport."""
+"""Tell which variables keep NCCL from writing what proves its transport. Private to the collection."""
 
 from __future__ import annotations
 
