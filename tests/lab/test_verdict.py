@@ -41,8 +41,10 @@ def test_an_accepted_group_starts_and_a_second_run_does_not_ask_again(cluster: S
 
 def test_an_image_of_another_release_refuses_and_the_running_group_stays(cluster: Site) -> None:
     before = incarnations(cluster.pods())
-    # The plan writes the flags of 0.5.13, and this image's parser is that of 0.5.23.
+    # The plan writes the flags of 0.5.13, and this image's parser is that of 0.5.23. The default preset has a drafter,
+    # which the plan itself refuses on 0.5.13.
     wrong = {
+        "serving_plan_preset": "baseline",
         "serving_plan_sglang_version": "0.5.13",
         "serving_plan_image": f"{IMAGE}:0.5.23",
         "gb10_sglang_images_from": "",
