@@ -154,6 +154,15 @@ def report(
     return "\n".join([*lines, *hints(warnings)])
 
 
+def headline(instance: str, group: status.Group, waited: float | None) -> str:
+    """Return how many ranks are ready; ``waited`` is in seconds, None if nothing was waited for."""
+    after = "" if waited is None else f" after {waited:.0f} s"
+    total = len(group.ranks) + len(group.missing)
+    number = sum(rank.ready for rank in group.ranks)
+    count = "" if group.ready or not total else f": {number} of {total} ranks {'is' if number == 1 else 'are'} ready"
+    return f"Group {instance} is {'ready' if group.ready else 'not ready'}{after}{count}."
+
+
 def main(make: Callable[..., Any] = AnsibleModule) -> None:
     module = make(
         argument_spec={
@@ -211,7 +220,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}
     result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
     result |= {"events": warnings, "hints": remedies(warnings)}
-    head = f"Group {options['instance']} is {'ready' if group.ready else 'not ready'} after {waited:.0f} s."
+    head = headline(options["instance"], group, waited if options["wait_timeout"] else None)
     result["msg"] = report(group, shown, causes, head, warnings)
     if options["wait_timeout"] and not group.ready:
         module.fail_json(**result)

@@ -8,6 +8,7 @@ Objects are the API's JSON (camelCase). This module neither calls the API nor re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ _SANDBOX_FAILURES = 3
 # A busy server or node does not answer in time, also several times, but later: seen at a load of 30 on two cores.
 _BUSY = ("deadline exceeded", "i/o timeout")
 _BUSY_FAILURES = 20
+# The scheduler's words if no node has the labels that the pod asks for.
+_NO_SUCH_NODE = re.compile(r"0/(\d+) nodes are available: \1 node\(s\) didn't match Pod's node affinity/selector")
 
 
 def crash(container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -65,7 +68,12 @@ def _unmet(pod: Mapping[str, Any]) -> tuple[str, bool]:
     conditions = pod.get("status", {}).get("conditions") or []
     false = {one.get("type"): one for one in conditions if one.get("status") == "False"}
     if unscheduled := false.get("PodScheduled"):
-        return f"not scheduled: {unscheduled.get('message', '')}", False
+        message = str(unscheduled.get("message", ""))
+        node = (pod["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
+        if node and _NO_SUCH_NODE.match(message):
+            why = f"node {node} is not in the cluster. Add it with playbooks/kubernetes.yml, or serve on other nodes"
+            return f"not scheduled: {why} (serving_plan_nodes)", False
+        return f"not scheduled: {message}", False
     memory = false.get(MEMORY, {})
     if memory.get("reason") == MEMORY_OUT:
         return f"memory: {memory.get('message', '')}", False

@@ -150,7 +150,8 @@ def _message(
         )
         troubles = sorted({trouble for report in reports for trouble in report.troubles})
         later = f"; not healthy: {', '.join(troubles)}" if troubles else ""
-        return f"{count} ranks talk over {', '.join(networks) or verdict.verdict}, proved by {verdict.evidence}{later}"
+        who = "the rank talks" if count == 1 else f"{count} ranks talk"
+        return f"{who} over {', '.join(networks) or verdict.verdict}, proved by {verdict.evidence}{later}"
     because = next((cause for cause in causes if cause["confidence"] >= 0.3), None)
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     text = f"NCCL transport {verdict.verdict}: {failures[0]}{more}"

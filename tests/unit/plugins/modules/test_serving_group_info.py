@@ -123,6 +123,26 @@ def run(capsys: pytest.CaptureFixture[str], **more: Any) -> tuple[int, dict[str,
     return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize(
+    ("pods", "timeout", "head"),
+    [
+        ([pod(True)], 0, "Group g is ready."),
+        ([pod(True)], 60, "Group g is ready after 0 s."),
+        ([pod(False)], 0, "Group g is not ready: 0 of 1 ranks are ready."),
+        ([], 0, "Group g is not ready: 0 of 1 ranks are ready."),
+    ],
+)
+def test_a_status_that_waits_for_nothing_names_no_seconds_but_how_many_ranks_are_ready(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pods: list[dict[str, Any]],
+    timeout: int,
+    head: str,
+) -> None:
+    FakeApi(pods=pods, logs={"g-0-0": ["", ""]}).install(monkeypatch)
+    assert run(capsys, wait_timeout=timeout)[1]["msg"].splitlines()[0] == head
+
+
 def test_the_module_quotes_the_crashed_container_of_a_group_that_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -175,6 +175,23 @@ def test_an_unscheduled_pod_says_why() -> None:
 
 
 @pytest.mark.parametrize(
+    ("message", "gone"),
+    [
+        ("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. preemption: none", True),
+        ("0/3 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, 1 Insufficient gpu", False),
+    ],
+)
+def test_a_pod_whose_node_has_left_the_cluster_names_the_node(message: str, gone: bool) -> None:
+    pending = pod(0, ready=False, state={"waiting": {}})
+    pending["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "spark2"}
+    pending["status"]["containerStatuses"] = []
+    pending["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
+    (line,) = status.read_group([pending], [], 1).lines()
+    assert ("node spark2 is not in the cluster. Add it with playbooks/kubernetes.yml" in line) is gone
+    assert ("node affinity" in line) is not gone
+
+
+@pytest.mark.parametrize(
     ("reason", "gates", "hopeless"),
     [("WrongTransport", True, True), ("WrongTransport", False, False), ("Failed", True, False)],
 )

@@ -109,6 +109,11 @@ def test_a_pass_names_the_devices_of_all_sources() -> None:
     )
 
 
+def test_the_pass_of_a_single_rank_does_not_count_it() -> None:
+    one = judge_all({"a": log(DONE, *BOTH)}, Expectation())
+    assert one["msg"] == "the rank talks over NET/IB/0, NET/IB/1, proved by channels"
+
+
 def test_a_process_of_several_gpus_is_several_ranks() -> None:
     begun = (
         "ncclCommInitAll comm 0x{0} rank {0} nranks 4 cudaDev {0} nvmlDev {0} busId {0}000 commId 0x7 - Init COMPLETE"

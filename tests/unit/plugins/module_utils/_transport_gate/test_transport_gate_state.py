@@ -29,7 +29,7 @@ GOOD = {
     "evidence": "channels",
     "complete": True,
     "causes": [],
-    "msg": "1 ranks talk over NET/IB/0, NET/IB/1, proved by channels",
+    "msg": "the rank talks over NET/IB/0, NET/IB/1, proved by channels",
 }
 NO_DEVICE = {"id": "no_rdma_device", "confidence": 0.7}
 MISMATCH = {"id": "wrong_peer_type", "confidence": 0.6}
