@@ -13,7 +13,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.findings import counted
 
 
@@ -24,7 +26,9 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return plan and findings; if a finding is an error, fail without setting the fact."""
-        fact, findings, done = plan_serving(options, full=Display().verbosity > 0)
+        known, nodes = task_vars.get("hostvars", {}), options["nodes"] or options["candidates"]
+        readings = [_memory(known[name]) if name in known else None for name in nodes]
+        fact, findings, done = plan_serving({**options, "readings": readings}, full=Display().verbosity > 0)
         failed = has_errors(findings) or not fact["ranks"]
         result = plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done))
         if failed:
@@ -32,6 +36,16 @@ class ActionModule(ControllerAction):
         both = {str(finding): finding for finding in [*_of_fabric(options["fabric"]), *findings]}
         verdict = f"{counted(both.values(), zero=True)}. Next: {again('preflight')}"
         return result | {"plan": fact, "verdict": verdict}
+
+
+def _memory(host: Mapping[str, Any]) -> float | None:
+    """Return the GiB of a host that preflight has read, without what programs outside Kubernetes hold there."""
+    read = host.get("ansible_facts") or {}
+    if "gb10_preflight" not in read:
+        return None
+    facts = shape_facts(plain(read["gb10_preflight"]))[0]
+    held = sum(holder["kib"] for holder in facts["memory_holders"])
+    return (facts["memory_kib"] - held) / 2**20 if facts["memory_kib"] else None
 
 
 def _of_fabric(fabric: Mapping[str, Any]) -> list[Finding]:

@@ -87,7 +87,8 @@ def test_what_is_known_of_a_model_needs_no_options() -> None:
 def test_memory_of_a_known_model_is_shown_with_its_arithmetic() -> None:
     line = ["--model-path", "/models/gemma-4-31B-it", "--tp-size", "4", "--nnodes", "4", "--mem-fraction-static", "0.6"]
     shown = call("--sglang", "0.5.23", "--", *line).stdout
-    assert "memory of one GPU, estimated:\n  weights and caches may take 119.0 GiB x 0.60 = 71.4 GiB\n" in shown
+    assert "memory of one GPU, estimated:\n  available before the load: 103 to 109 GiB" in shown
+    assert "\n  weights and caches may take 103.0 GiB x 0.60 = 61.8 GiB\n" in shown
     assert "\n  weights: 61 GB / (tp 4 x pp 1) = 14.3 GiB" in shown
     assert answer("--sglang", "0.5.23", "--", *line)["memory"]["weights_gib"] == 14.3
     assert answer("--sglang", "0.5.23", "--", *GOOD)["memory"] is None

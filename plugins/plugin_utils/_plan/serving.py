@@ -28,7 +28,8 @@ from .._sglang.schema import BrokenInstallation
 def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[str, Any], list[Finding], list[str]]:
     """Return the plan as plain data, all findings, and lines for people.
 
-    ``full`` lines have the command of the head and the arithmetic of its memory.
+    ``full`` lines have the command of the head and the arithmetic of its memory. The option ``readings`` has the memory
+    (GiB) of each node in their order, None where preflight has not read the host.
     Without a fabric (None) only what does not depend on it is checked, and the plan has no ranks.
     """
     resolved, findings = resolve_options(options)
@@ -130,7 +131,8 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
                 with suppress(ValueError):
                     wrong += resolve(error.usable, preset, version, overrides, library, options["platform"]).findings
             raise
-        resolved = resolve(raw, preset, version, overrides, library, options["platform"])
+        readings = options.get("readings") or ()
+        resolved = resolve(raw, preset, version, overrides, library, options["platform"], readings)
     except BrokenInstallation as error:
         return None, [Finding("error", "serving.installation", "gb10.cluster", None, error.reason, error.remedy)]
     except ValueError as error:

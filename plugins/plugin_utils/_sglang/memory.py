@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Estimate the memory that a model needs on one GPU, and show the arithmetic. Private to the collection.
 
-mem_fraction_static is the share of the GPU's memory that weights and caches may use. SGLang gives the part that the
-weights do not use to the caches: first to the Mamba states, then to the KV cache (model_runner_kv_cache_mixin and
-pool_configurator). Sizes are in GiB (2^30 bytes); the published sizes of weights are in GB (10^9 bytes).
+mem_fraction_static is the share of the memory that weights and caches may use; SGLang takes it of what is available
+before it loads the weights. SGLang gives the part that the weights do not use to the caches: first to the Mamba states,
+then to the KV cache (model_runner_kv_cache_mixin and pool_configurator). Where CPU and GPU share one memory, nobody
+knows before the start how much is available, so the estimate is a range. Sizes are in GiB (2^30 bytes); the published
+sizes of weights are in GB (10^9 bytes).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -21,6 +23,10 @@ from .models import Model
 from .sizes import Share, state_size, token_size
 
 GIB = 2**30
+TAKEN_GIB = (10.0, 16.0)
+"""Memory of a GB10 node that is not available before the load: system, driver, CUDA's context, NCCL's buffers. Computed
+back from the tokens in six public logs of DGX Sparks with 119 GiB, where 103 to 109 GiB were available."""
+
 SYSTEM_GIB = 8.0
 """Memory that the system, the page cache and the kubelet of a GB10 node need besides the server."""
 
@@ -45,14 +51,20 @@ UNCOMPARED = {
 class Estimate:
     """An estimate per GPU; values that are not published for a model are None and are left out of the sum.
 
-    ``cache_gib`` is the memory that the weights leave for caches, ``mamba_gib`` the part of it that Mamba states use,
-    ``requests`` the number of concurrent requests that the states allow, and ``outside_gib`` the memory that stays free
-    for graphs, activations and the system. ``load_gib`` is what the weights need on a GPU that shares the memory of the
-    CPU, 0 if that is not known, None on others. ``download_gb`` (10^9 bytes) is the size of all weight files.
+    Its sizes are those for the least memory that may be available, ``available_gib``; ``most_gib`` and ``most_tokens``
+    are those for the most. ``total_gib`` is the memory of the GPU, ``fraction`` mem_fraction_static. ``cache_gib`` is
+    the memory that the weights leave for caches, ``mamba_gib`` the part of it that Mamba states use, ``requests`` the
+    number of concurrent requests that the states allow, and ``outside_gib`` the memory that stays free for graphs,
+    activations and the system. ``load_gib`` is what the weights need on a GPU that shares the memory of the CPU, 0 if
+    that is not known, None on others. ``download_gb`` (10^9 bytes) is the size of all weight files.
     """
 
     total_gib: float
+    available_gib: float
+    fraction: float
     static_gib: float
+    most_gib: float = 0.0
+    most_tokens: int | None = None
     weights_gib: float | None = None
     draft_gib: float | None = None
     cache_gib: float | None = None
@@ -67,22 +79,43 @@ class Estimate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data without the findings, because the caller adds them to its own findings."""
-        sizes = ("total_gib", "static_gib", "weights_gib", "draft_gib", "cache_gib", "mamba_gib", "outside_gib")
+        sizes = (
+            "total_gib",
+            "available_gib",
+            "most_gib",
+            "static_gib",
+            "weights_gib",
+            "draft_gib",
+            "cache_gib",
+            "mamba_gib",
+            "outside_gib",
+        )
         rounded = {name: None if (size := getattr(self, name)) is None else round(size, 1) for name in sizes}
-        counts = {"requests": self.requests, "tokens": self.tokens, "load_gib": self.load_gib}
-        return {**rounded, **counts, "download_gb": self.download_gb, "fits": self.fits, "lines": self.lines}
+        names = ("fraction", "requests", "tokens", "most_tokens", "load_gib")
+        return {
+            **rounded,
+            **{name: getattr(self, name) for name in names},
+            "download_gb": self.download_gb,
+            "fits": self.fits,
+            "lines": self.lines,
+        }
 
     @property
     def fits(self) -> str:
         """Return the estimate in one line, with numbers of two digits."""
         if self.cache_gib is None:
             return "not estimated, because the size of the weights is not known"
-        if self.cache_gib <= 0:
-            return f"does not fit: the weights leave no room in {self.static_gib:.0f} GiB"
+        more = max(self.most_gib, self.available_gib) - self.available_gib
+        caches = self.cache_gib, self.cache_gib + more * self.fraction
+        if caches[1] <= 0:
+            return f"does not fit: the weights leave no room in {self.static_gib + more * self.fraction:.0f} GiB"
         requests = f", at most {self.requests} requests at once" if self.requests is not None else ""
-        if self.tokens is None:
-            return f"fits: {two_digits(self.cache_gib)} GiB for caches{requests}"
-        return f"fits: about {two_digits(self.tokens)} tokens in the cache{requests}"
+        known = self.tokens is not None or self.most_tokens is not None
+        ends = (self.tokens or 0, self.most_tokens or self.tokens or 0) if known else caches
+        size = " to ".join(dict.fromkeys(two_digits(end) for end in ends)) if ends[0] > 0 else two_digits(ends[1])
+        size = f"{'about' if ends[0] > 0 else 'up to'} {size}"
+        fits = "fits" if caches[0] > 0 else f"fits if more than {self.available_gib:.0f} GiB are available"
+        return f"{fits}: {size} {'tokens in the cache' if known else 'GiB for caches'}{requests}"
 
 
 def two_digits(number: float) -> str:
@@ -94,19 +127,67 @@ def two_digits(number: float) -> str:
     return f"{float(f'{number:.2g}'):,g}" if number < 1000 else f"{int(float(f'{number:.2g}')):,}"
 
 
+def available(total: float, read: float | None) -> tuple[float, float]:
+    """Return the least and the most memory of a GB10 that SGLang may find before the load; ``read`` is from a host."""
+    most, least = ((read or total) - taken for taken in TAKEN_GIB)
+    return max(least, 1.0), max(most, 1.0)
+
+
 def estimate(
-    model: Model | None, context: Mapping[str, Any], draft: Model | None, gpu: str, where: str = ""
+    model: Model | None,
+    context: Mapping[str, Any],
+    draft: Model | None,
+    gpu: str,
+    where: str = "",
+    read: float | None = None,
 ) -> Estimate:
-    """Estimate the memory of one GPU; ``context`` is the context of the rules with defaults filled in."""
+    """Estimate the memory of one GPU; ``context`` is the context of the rules with defaults filled in.
+
+    ``read`` is the memory of the group's smallest node as its host told it, without what other programs hold. An error
+    for the least memory that may be available is a warning if there is none for the most.
+    """
     unified, total = GPUS[gpu][1:]
+    if not unified:
+        return _estimate(model, context, draft, unified, total, total, where)
+    least, most = available(total, read)
+    result = _estimate(model, context, draft, unified, read or total, least, where)
+    best = _estimate(model, context, draft, unified, read or total, most, where)
+    seen = {finding.rule for finding in best.findings}
+    tight = [finding for finding in result.findings if finding.severity == "error" and finding.rule not in seen]
+    result.findings = best.findings + [
+        replace(
+            finding, severity="warning", reason=f"if {least:.0f} GiB are available before the load, {finding.reason}"
+        )
+        for finding in tight
+    ]
+    result.most_gib, result.most_tokens = most, best.tokens
+    source = "read from the hosts" if read else "public logs of DGX Sparks"
+    result.lines.insert(
+        0, f"available before the load: {least:.0f} to {most:.0f} GiB ({source}); below for {least:.0f}"
+    )
+    if best.tokens is not None:
+        result.lines.append(f"tokens with {most:.0f} GiB: about {two_digits(best.tokens)}")
+    return result
+
+
+def _estimate(
+    model: Model | None,
+    context: Mapping[str, Any],
+    draft: Model | None,
+    unified: bool,
+    total: float,
+    given: float,
+    where: str,
+) -> Estimate:
+    """Estimate for so many available GiB."""
     share = Share(max(1, int(context.get("tp_size") or 1)), max(1, int(context.get("pp_size") or 1)))
     fraction = context.get("mem_fraction_static")
     static = float(fraction) if fraction is not None else 0.87
     if not isfinite(static):
-        return Estimate(total, 0.0, lines=[f"not estimated: mem_fraction_static is {fraction}"])
-    result = Estimate(total, total * static, outside_gib=total * (1 - static))
+        return Estimate(total, given, 0.0, 0.0, lines=[f"not estimated: mem_fraction_static is {fraction}"])
+    result = Estimate(total, given, static, given * static, outside_gib=given * (1 - static))
     named = f"{static:.2f}" + ("" if fraction is not None else " (approximately SGLang's own choice)")
-    result.lines.append(f"weights and caches may take {total:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
+    result.lines.append(f"weights and caches may take {given:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
     if model is not None and model.evidence in UNCOMPARED:
         result.lines.append(f"facts of the model: {model.evidence}, {UNCOMPARED[model.evidence]}")
     if model is None or model.weights_gb is None:
@@ -117,12 +198,8 @@ def estimate(
         result.load_gib = 0.0 if unified else None
         return result
     result.download_gb = model.weights_gb + ((draft.weights_gb or 0.0) if draft is not None else 0.0)
-    result.weights_gib = model.weights_gb * 1e9 / GIB / (share.tp * share.pp)
-    result.lines.append(
-        f"weights: {model.weights_gb:.0f} GB / (tp {share.tp} x pp {share.pp}) = {result.weights_gib:.1f} GiB"
-        + (f" ({model.weights_note})" if model.weights_note else "")
-    )
-    result.cache_gib = result.static_gib - result.weights_gib
+    weights = _weights(result, model, model.weights_gb, context, unified, share)
+    result.weights_gib, result.cache_gib = weights, result.static_gib - weights
     inside = bool(context.get("draft_inside", True))
     drafted = _draft(result, model, context, draft, share)
     if inside:
@@ -138,6 +215,34 @@ def estimate(
     _free(result, context, inside)
     _report_limits(result, context, unified, where)
     return result
+
+
+def _weights(
+    result: Estimate, model: Model, size: float, context: Mapping[str, Any], unified: bool, share: Share
+) -> float:
+    """Return the weights of a GPU, with what the flags that move weights do to them.
+
+    ``ple_offload_embedding`` keeps the n-gram table outside the GPU: in a file, or pinned in the memory of every node,
+    which is the same memory on a GB10 (sglang#37995). ``cpu_offload_gb`` frees nothing there either.
+    """
+    split = share.tp * share.pp
+    moved = bool(context.get("ple_offload_embedding")) and model.table_gb is not None
+    table = (model.table_gb or 0.0) if moved else 0.0
+    held = (size - table) * 1e9 / GIB / split
+    note = f" ({model.weights_note})" if model.weights_note else ""
+    kept = f"{size:.0f} GB" if not moved else f"({size:.0f} - {table:.0f} of the table) GB"
+    line = f"weights: {kept} / (tp {share.tp} x pp {share.pp}) = {held:.1f} GiB{note}"
+    result.lines.append(line)
+    if moved and unified and context.get("ple_offload_backend") != "file":
+        held += table * 1e9 / GIB
+        result.lines.append(f"pinned table: {table * 1e9 / GIB:.1f} GiB of every node's one memory")
+    if offloaded := float(context.get("cpu_offload_gb") or 0):
+        if unified:
+            result.lines.append("cpu_offload_gb frees nothing, because CPU and GPU share one memory")
+        else:
+            held = max(0.0, held - offloaded)
+            result.lines.append(f"cpu_offload_gb: {offloaded:.1f} GiB of them are in the memory of the CPU")
+    return held
 
 
 def _draft(result: Estimate, model: Model, context: Mapping[str, Any], draft: Model | None, share: Share) -> int:
@@ -233,9 +338,9 @@ def _cache(
     result.tokens = max(0, int(room * GIB / size))
     result.lines.append(f"one token: {text} = {size / 1024:.1f} KiB")
     if model.mamba_layers is None and context.get("mamba_ratio") is not None:
-        result.lines.append(f"tokens: {result.tokens} if all of {room:.1f} GiB held KV")
+        result.lines.append(f"tokens: about {two_digits(result.tokens)} if all of {room:.1f} GiB held KV")
     else:
-        result.lines.append(f"tokens: {room:.1f} GiB / {size / 1024:.1f} KiB = {result.tokens}")
+        result.lines.append(f"tokens: {room:.1f} GiB / {size / 1024:.1f} KiB = about {two_digits(result.tokens)}")
     limit = context.get("max_total_tokens")
     if limit and limit < result.tokens:
         unused = (result.tokens - limit) * size / GIB
@@ -243,12 +348,16 @@ def _cache(
         result.lines.append(f"tokens: {limit}, because max_total_tokens limits them; {unused:.1f} GiB stay unused")
     if model.sliding_window:
         kept = int(result.tokens * sliding)
-        result.lines.append(f"sliding layers: {kept} tokens, of which a request needs its last {model.sliding_window}")
+        result.lines.append(
+            f"sliding layers: about {two_digits(kept)} tokens, of which a request needs its last {model.sliding_window}"
+        )
     if own and not inside:
         cache = result.tokens * own / GIB
         result.draft_gib = (result.draft_gib or 0.0) + cache
         result.outside_gib -= cache
-        result.lines.append(f"draft's cache: {result.tokens} tokens x {own / 1024:.1f} KiB = {cache:.1f} GiB")
+        result.lines.append(
+            f"draft's cache: {two_digits(result.tokens)} tokens x {own / 1024:.1f} KiB = {cache:.1f} GiB"
+        )
 
 
 def _free(result: Estimate, context: Mapping[str, Any], inside: bool) -> None:
@@ -260,7 +369,7 @@ def _free(result: Estimate, context: Mapping[str, Any], inside: bool) -> None:
         if key in context
     )
     result.lines.append(
-        f"left free: {result.total_gib:.1f} - {result.static_gib:.1f}{taken} = {result.outside_gib:.1f} GiB"
+        f"left free: {result.available_gib:.1f} - {result.static_gib:.1f}{taken} = {result.outside_gib:.1f} GiB"
         f" for CUDA graphs{f' ({graphs})' if graphs else ''}, activations and the system, whose sizes are not modelled"
     )
 
@@ -293,6 +402,6 @@ def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, 
         note("warning", "mamba", "max_running_requests", reason, remedy)
     wanted = context.get("context_length")
     if result.tokens is not None and wanted is not None and wanted > result.tokens:
-        reason = f"one request may have {wanted} tokens, but the cache holds about {result.tokens}"
+        reason = f"one request may have {wanted} tokens, but the cache holds about {two_digits(result.tokens)}"
         remedy = "Lower context_length, or make room for caches"
         note("warning", "context", "context_length", reason, remedy)

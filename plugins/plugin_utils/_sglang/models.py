@@ -29,8 +29,9 @@ class Model:
     separate fields. With latent attention all heads share ``latent_dim`` numbers and ``rope_dim`` numbers of the
     position, and ``index_dim`` more if an indexer selects tokens; ``compressed`` has the number of layers by the tokens
     that one cached row stands for (DeepSeek-V4). ``draft_*`` describes the MTP layer of the checkpoint, if
-    ``weights_gb`` does not include it. ``expert_blocks`` is the width of an expert in blocks that have one scale each
-    (fp8 with ``weight_block_size``), which a rank cannot divide. ``evidence`` says with what the facts were compared.
+    ``weights_gb`` does not include it. ``table_gb`` is the part of ``weights_gb`` that ple_offload_embedding moves.
+    ``expert_blocks`` is the width of an expert in blocks that have one scale each (fp8 with ``weight_block_size``),
+    which a rank cannot divide. ``evidence`` says with what the facts were compared.
     """
 
     repo: str
@@ -42,6 +43,7 @@ class Model:
     parameters_b: float | None = None
     weights_gb: float | None = None
     weights_note: str = ""
+    table_gb: float | None = None
     layers: int | None = None
     attention_layers: int | None = None
     kv_heads: int | None = None

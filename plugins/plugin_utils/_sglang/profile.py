@@ -141,11 +141,13 @@ def resolve(
     overrides: Mapping[str, Any] | None = None,
     library: Library | None = None,
     platform: str | None = None,
+    readings: Sequence[float | None] = (),
 ) -> ResolvedProfile:
     """Resolve a preset for a version; return the result with all findings.
 
-    ``platform`` is the platform of the nodes, if it is known. Raises ValueError if the preset does not exist or the
-    version is invalid; every other problem becomes a finding.
+    ``platform`` is the platform of the nodes, if it is known. ``readings`` is the memory (GiB) of the nodes in the
+    order in which the group takes them, None where a host was not read. Raises ValueError if the preset does not exist
+    or the version is invalid; every other problem becomes a finding.
     """
     library = library or Library.load()
     merged = merge(profile, preset, overrides)
@@ -176,7 +178,8 @@ def resolve(
     report: Report = check(library.knowledge, str(version), full, facts, setting, where)
     draft = find_draft(library.models, model["draft"])
     weighed = _weighed(find(library.models, model["repo"]), model)
-    memory = estimate(weighed, report.context, draft, setting.gpu, where)
+    known = [reading for reading in readings[: topology["nodes"]] if reading]
+    memory = estimate(weighed, report.context, draft, setting.gpu, where, min(known, default=None))
     # In a pasted command line an abbreviation is only a warning; in a profile it is an error, because a profile is also
     # used with later releases, which may not accept the abbreviation.
     judged = [replace(f, severity="error") if f.rule == "argparse.abbrev" else f for f in report.findings]

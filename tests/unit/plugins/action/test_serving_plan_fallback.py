@@ -5,20 +5,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule
+from preflight_samples import GOOD
 from role_samples import role_values
 from serving_samples import fabric
 
 NODES = ["spark1", "spark2", "spark3", "spark4"]
 
 
-def planned(**options: Any) -> dict[str, Any]:
+def planned(hostvars: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
     """Return the result of the action for options of the role."""
     wanted = {"profile": "gemma-4-31b-it", "preset": "current", "fallback_preset": "two-nodes", "models_dir": "/srv"}
     values = role_values("serving_plan", **wanted | options)
-    return ActionModule.act(None, values | {"fabric": fabric(), "candidates": NODES, "taken": []}, {})
+    return ActionModule.act(
+        None, values | {"fabric": fabric(), "candidates": NODES, "taken": []}, {"hostvars": hostvars or {}}
+    )
 
 
 def test_the_fact_has_a_plan_per_set_of_remaining_nodes() -> None:
@@ -28,6 +32,17 @@ def test_the_fact_has_a_plan_per_set_of_remaining_nodes() -> None:
     assert [plan["preset"] for plan in fallback["plans"].values()] == ["two-nodes"] * 6
     assert len(result["plan"]["ranks"]) == 4
     assert "fallback: preset two-nodes, if a node is gone for 600 s, on spark2, spark3 or on" in result["msg"]
+
+
+def test_the_memory_is_that_of_the_smallest_host_that_preflight_read() -> None:
+    def host(kib: int, held: int = 0) -> dict[str, Any]:
+        holders = [{"kind": "docker", "name": "ollama", "kib": held}] if held else []
+        return {"ansible_facts": {"gb10_preflight": {**GOOD, "memory_kib": kib, "memory_holders": holders}}}
+
+    full = 119 << 20
+    hosts = {"spark1": host(full), "spark2": host(full, held=20 << 20), "spark3": {}}
+    assert planned(hosts)["plan"]["memory"][0].startswith("available before the load: 83 to 89 GiB (read from")
+    assert planned({"spark1": {}})["plan"]["memory"][0].startswith("available before the load: 103 to 109 GiB (public")
 
 
 def test_without_the_option_there_is_no_fallback() -> None:
