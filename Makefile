@@ -35,7 +35,7 @@ $(DEV): $(STAMP) requirements-dev.txt
 
 .PHONY: lint
 lint: $(DEV) ## Check style, types, roles, plugins, examples, generated pages and changelog
-	tests/lint
+	tests/steps.py lint
 
 .PHONY: unit
 unit: $(DEV) ## Unit and property tests (no root, no lab)
@@ -43,11 +43,11 @@ unit: $(DEV) ## Unit and property tests (no root, no lab)
 
 .PHONY: test
 test: $(DEV) deps ## Tests on both ends of the supported ansible-core range, roles on simulated hosts, the demo with its faults (lint is separate)
-	tests/all
+	tests/steps.py test
 
 .PHONY: test-lab
 test-lab: $(DEV) deps ## Every lab test and every molecule scenario, the long ones too
-	CORE_TESTS=tests/unit PLAYS='lab/* molecule/*' tests/all
+	CORE_TESTS=tests/unit PLAYS='lab/* molecule/*' tests/steps.py test
 
 .PHONY: play
 play: $(DEV) deps ## Run one play and record the result: NAME=lab/transport, NAME='molecule/*'; without a name, print the state of all plays

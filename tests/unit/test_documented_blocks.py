@@ -49,8 +49,8 @@ STARTS = {
     "make venv": [
         "python -m venv --clear .venv", ".venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt",
     ],
-    "make lint unit": ["tests/lint", ".venv/bin/pytest -n auto tests/unit"],
-    "make lint test": ["tests/lint", "lab/labctl deps", "tests/all"],
+    "make lint unit": ["tests/steps.py lint", ".venv/bin/pytest -n auto tests/unit"],
+    "make lint test": ["tests/steps.py lint", "lab/labctl deps", "tests/steps.py test"],
     "make demo": ["lab/labctl deps", "lab/demo"],
     "make demo FAULT=unprivileged": ["lab/labctl deps", "lab/demo --fault unprivileged"],
     "make demo FAULT=no-vf-address": ["lab/labctl deps", "lab/demo --fault no-vf-address"],
@@ -100,7 +100,7 @@ def desk(tmp_path: Path) -> Path:
     (tmp_path / "launch.sh").write_text(LAUNCH)
     rows = json.loads((ROOT / "tests" / "unit" / "fixtures" / "sglang" / "spark-rows.json").read_text())
     (tmp_path / "my-launches.json").write_text(json.dumps({"rows": rows["rows"][:20]}))
-    for name in ("python", "lab/labctl", "lab/demo", "tests/lint", "tests/all", "tests/plays/plays.py"):
+    for name in ("python", "lab/labctl", "lab/demo", "tests/steps.py", "tests/plays/plays.py"):
         program = tmp_path / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(SUBSTITUTE)
@@ -123,7 +123,7 @@ def test_every_command_is_run_by_a_test_or_says_why_not() -> None:
 
 
 def test_make_test_runs_the_commands_that_say_so() -> None:
-    steps = (ROOT / "tests" / "all").read_text()
+    steps = (ROOT / "tests" / "steps.yml").read_text()
     assert all(command in steps for _page, command in commands("all"))
 
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test what tests/all and tests/lint print and record about their steps."""
+"""Test what `make lint` and `make test` print and record about their steps."""
 
 from __future__ import annotations
 
@@ -9,35 +9,29 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 import steps
+import yaml
 
-TESTS = Path(__file__).resolve().parents[1]
-RUN = """set -euo pipefail
-. tests/steps mine
-step quick "is over at once"
-true
-step busy "takes CPU time"
-python3 -c 'import time; end = 1.2
-while time.process_time() < end: pass'
-{last}
-"""
+BUSY = f"{sys.executable} -c 'import time\nwhile time.process_time() < 1.2: pass'"
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for name in ("steps", "plays/steps.py"):
-        (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(TESTS / name, tmp_path / "tests" / name)
-    (tmp_path / "tests" / "record").mkdir()
+    (tmp_path / "tests" / "record").mkdir(parents=True)
+    shutil.copy(steps.TOP / "tests" / "steps.py", tmp_path / "tests")
     return tmp_path
 
 
-def run(checkout: Path, last: str = "true", **environment: str) -> tuple[int, list[str]]:
+def run(checkout: Path, *more: dict[str, object], **environment: str) -> tuple[int, list[str]]:
+    mine = [{"name": "quick", "run": "true", "quick": True}, {"name": "busy", "run": BUSY}, *more]
+    (checkout / "tests" / "steps.yml").write_text(yaml.safe_dump({"mine": [{"purpose": "…"} | step for step in mine]}))
     done = subprocess.run(
-        ["bash", "-c", RUN.format(last=last)],
+        [sys.executable, "tests/steps.py", "mine"],
         cwd=checkout, env=os.environ | {"RECORD_STEPS": ""} | environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, (done.stdout + done.stderr).splitlines()
@@ -57,31 +51,51 @@ def test_the_cpu_time_of_each_step_is_printed_and_recorded_if_asked(checkout: Pa
 
 
 def test_the_step_that_failed_is_named_and_nothing_is_recorded(checkout: Path) -> None:
-    status, lines = run(checkout, "exit 3", RECORD_STEPS="1")
-    assert (status, lines[-1]) == (3, "==> mine failed in step busy")
+    status, lines = run(
+        checkout, {"name": "broken", "run": "false\nexit 3"}, {"name": "never", "run": "true"}, RECORD_STEPS="1"
+    )
+    assert (status, lines[-1]) == (1, "==> mine failed in step broken")
     assert not list((checkout / "tests" / "record").iterdir())
 
 
-def test_the_record_keeps_other_runs_and_steps(checkout: Path) -> None:
-    before = {"lint": {"ruff": {"seconds": 1, "cpu": 2}}, "mine": {"slow": {"seconds": 3, "cpu": 4}}}
+def test_a_step_beside_the_others_is_printed_in_its_turn(checkout: Path) -> None:
+    beside = {"name": "beside", "run": f"touch begun; {BUSY}; echo found >&2", "beside": True}
+    status, lines = run(checkout, {"name": "other", "run": "test -e begun; echo other"}, beside)
+    assert (status, lines[-1]) == (0, "==> all 4 steps of mine passed")
+    assert [line for line in lines if line in ("other", "found")] == ["other", "found"]
+    assert [line.split()[2] for line in lines if line.startswith(("busy ", "beside "))] == ["1", "1"]
+
+
+def test_a_step_beside_the_others_fails_the_run_in_its_turn(checkout: Path) -> None:
+    broken = {"name": "broken", "run": "echo why; exit 3", "beside": True}
+    status, lines = run(checkout, broken, {"name": "never", "run": "touch never", "beside": True})
+    assert (status, lines[-1], "why" in lines) == (3, "==> mine failed in step broken", True)
+
+
+def test_a_failure_ends_the_steps_beside_it(checkout: Path) -> None:
+    slow = {"name": "slow", "run": "touch begun; sleep 60; touch over", "beside": True}
+    begun = time.monotonic()
+    broken = {"name": "broken", "run": "until test -e begun; do sleep 0.1; done; false"}
+    assert run(checkout, broken, slow, {"name": "next", "run": "touch next", "beside": True})[0] == 1
+    assert time.monotonic() - begun < 50
+    assert not (checkout / "next").exists()
+
+
+def test_the_record_keeps_other_runs(checkout: Path) -> None:
+    before = {"lint": {"ruff": {"seconds": 1, "cpu": 2}}, "mine": {"gone": {"seconds": 3, "cpu": 4}}}
     (checkout / "tests" / "record" / "steps.json").write_text(json.dumps(before))
     run(checkout, RECORD_STEPS="1")
     after = recorded(checkout)
-    assert (after["lint"], after["mine"]["slow"], len(after["mine"])) == (before["lint"], before["mine"]["slow"], 3)
+    assert (after["lint"], set(after["mine"])) == (before["lint"], {"quick", "busy"})
 
 
 @pytest.mark.parametrize(("now", "named"), [(40, False), (41, True), (29, False)])
 def test_a_step_that_took_a_third_more_cpu_time_is_named(now: int, named: bool) -> None:
-    found = {"unit": steps.Step(seconds=90, cpu=now), "new": steps.Step(seconds=9, cpu=9)}
-    record = {"unit": steps.Step(seconds=10, cpu=30)}
+    found = {"unit": steps.Took(seconds=90, cpu=now), "new": steps.Took(seconds=9, cpu=9)}
+    record = {"unit": steps.Took(seconds=10, cpu=30)}
     warning = f"SLOWER: unit took {now} CPU seconds, 30 in the record."
     assert (warning in list(steps.table(found, record))) is named
 
 
 def test_a_short_step_is_not_named_for_noise() -> None:
-    assert not steps.slower({"yamllint": steps.Step(seconds=9, cpu=7)}, {"yamllint": steps.Step(seconds=3, cpu=2)})
-
-
-def test_times_in_a_locale_with_a_comma_are_read() -> None:
-    found = dict(steps.parse(["unit\t3\t0m1,500s 0m0,600s", "lint\t9\t1m2,100s 0m1,000s"]))
-    assert found == {"unit": {"seconds": 3, "cpu": 2}, "lint": {"seconds": 9, "cpu": 61}}
+    assert not steps.slower({"yamllint": steps.Took(seconds=9, cpu=7)}, {"yamllint": steps.Took(seconds=3, cpu=2)})
