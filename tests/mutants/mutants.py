@@ -214,7 +214,9 @@ def tests_of(package: Path) -> list[str]:
     names = {dotted, *(f"plugins.{path.parent.name}.{path.stem}" for path in drivers)}
     stems = {f"test_{path.stem}{end}" for path in drivers for end in ("", "_action")}
     own = ROOT / "tests/unit/plugins" / package.relative_to("plugins")
-    tests = sorted((ROOT / "tests/unit/plugins").rglob("test_*.py"))
+    tests = [
+        path for side in ("hostile", "plugins") for path in sorted((ROOT / "tests/unit" / side).rglob("test_*.py"))
+    ]
     return [
         str(path.relative_to(ROOT))
         for path in tests

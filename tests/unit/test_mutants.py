@@ -72,7 +72,14 @@ def test_a_seed_determines_the_sample() -> None:
                 "modules/test_netplan_transaction.py",
             },
         ),
-        ("_k3s", {"modules/test_k3s_info_modules.py", "action/test_k3s_preconditions_action.py"}),
+        (
+            "_k3s",
+            {
+                "modules/test_k3s_info_modules.py",
+                "action/test_k3s_preconditions_action.py",
+                "tests/unit/hostile/test_hostile_archive.py",
+            },
+        ),
         ("modules/nic_qos", {"modules/test_nic_qos.py"}),
     ],
 )

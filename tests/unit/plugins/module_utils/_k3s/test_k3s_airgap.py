@@ -9,11 +9,17 @@ from pathlib import Path
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
 
 
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def fill(directory: Path, *names: str) -> None:
     for name in names:
         (directory / name).write_text(name, encoding="utf-8")
-    sums = [f"{hashlib.sha256((directory / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
-    (directory / "sha256sum-amd64.txt").write_text("".join(sums), encoding="utf-8")
+    for name in names:
+        arch = "arm64" if "arm64" in name else "amd64"
+        with (directory / f"sha256sum-{arch}.txt").open("a", encoding="utf-8") as sums:
+            sums.write(f"{digest(directory / name)}  {name}\n")
 
 
 def test_the_release_s_own_names(tmp_path: Path) -> None:
@@ -26,13 +32,16 @@ def test_the_release_s_own_names(tmp_path: Path) -> None:
     assert amd64.images == (str(tmp_path / "k3s-airgap-images-amd64.tar.zst"), str(tmp_path / "multus.tar"))
     assert arm64.binary == str(tmp_path / "k3s-arm64")
     assert arm64.images == (str(tmp_path / "k3s-airgap-images-arm64.tar.zst"), str(tmp_path / "multus.tar"))
+    assert arm64.sums == {Path(path).name: digest(Path(path)) for path in (arm64.binary, *arm64.images)}
 
 
 def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     fill(tmp_path, "multus.tar")
     (tmp_path / "multus.tar").write_text("changed", encoding="utf-8")
     (tmp_path / "mine.tar").write_text("mine", encoding="utf-8")
-    rules = [(finding.rule, finding.key) for finding in airgap.read_airgap(tmp_path, "amd64").findings]
+    found = airgap.read_airgap(tmp_path, "amd64")
+    assert (found.binary, list(found.sums)) == ("", ["multus.tar"])
+    rules = [(finding.rule, finding.key) for finding in found.findings]
     assert rules == [
         ("k3s.airgap.binary", "k3s"),
         ("k3s.airgap.checksum.missing", "mine.tar"),
@@ -47,4 +56,8 @@ def test_a_missing_directory(tmp_path: Path) -> None:
 
 
 def test_sum_files_as_sha256sum_writes_them() -> None:
-    assert airgap.parse_sums("AB  k3s\ncd *./images.tar\n\n") == {"k3s": "ab", "images.tar": "cd"}
+    assert airgap.parse_sums("AB  k3s\ncd *./images.tar\n\nef  a b\n") == {"k3s": "ab", "images.tar": "cd"}
+
+
+def test_an_absent_file_holds_nothing(tmp_path: Path) -> None:
+    assert not airgap.holds(tmp_path / "k3s", hashlib.sha256().hexdigest())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,10 @@ OTHERS = {f"{SERVER}/manifests/a.yaml", "etc/rancher/other"}
 
 def files(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
 
 
 @pytest.fixture
@@ -58,6 +63,8 @@ def test_a_state_that_does_not_start_goes_away_and_the_old_one_returns(host: Pat
     before = files(host)
     exchange.replace(host, DATA, backup(tmp_path, STATE))
     (host / SERVER / "tls/new").write_text("written by a K3s that failed")
+    shutil.rmtree(host / SERVER / "cred")
+    (host / SERVER / "cred").symlink_to("tls")
     assert exchange.put_back(exchange.places(host, DATA))
     assert files(host) == before
     assert not exchange.put_back(exchange.places(host, DATA))
@@ -71,6 +78,7 @@ def test_the_newest_snapshot_is_named_and_those_of_the_host_are_kept(host: Path,
         f"{SERVER}/db/snapshots/daily-1800000000",
     }
     before = files(host)
+    (host / SNAPSHOT).write_text("old")
     assert exchange.replace(host, DATA, backup(tmp_path, names)) == str(host / SNAPSHOT)
     # K3s makes certificates and credentials from the snapshot; old ones would be newer than the datastore.
     assert not (host / SERVER / "tls").exists()
@@ -86,8 +94,13 @@ def test_a_server_without_a_state_has_none_again(tmp_path: Path) -> None:
     (root / "etc/rancher").mkdir(parents=True)
     exchange.replace(root, DATA, backup(tmp_path, STATE))
     assert set(files(root)) > STATE
+    assert {mode(root / path) for path in (SERVER, f"{SERVER}/.gb10-restore", "etc/rancher/node")} == {0o700}
     exchange.put_back(exchange.places(root, DATA))
     assert files(root) == {}
+    names = {f"{SERVER}/token", SNAPSHOT}
+    exchange.replace(root, DATA, backup(tmp_path / "second", names))
+    exchange.settle(exchange.places(root, DATA))
+    assert set(files(root)) == names
 
 
 def stop_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,10 +135,20 @@ def test_an_exchange_that_was_interrupted_anywhere_is_put_back_and_repeated(
     assert files(host) == before
 
 
-def test_an_archive_that_is_refused_leaves_no_trace(host: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "names", "size"),
+    [(archive.Refused, STATE | {"etc/cron.d/evil"}, None), (archive.Damaged, STATE, 100), (OSError, STATE, 0)],
+)
+def test_an_archive_that_cannot_be_unpacked_leaves_no_trace(
+    error: type[Exception], names: set[str], size: int | None, host: Path, tmp_path: Path
+) -> None:
     before = sorted(map(str, host.rglob("*")))
-    with pytest.raises(archive.Refused):
-        exchange.replace(host, DATA, backup(tmp_path, STATE | {"etc/cron.d/evil"}))
+    path = backup(tmp_path, names)
+    path.write_bytes(path.read_bytes()[:size])
+    if not size and size is not None:
+        path.unlink()
+    with pytest.raises(error):
+        exchange.replace(host, DATA, path)
     assert sorted(map(str, host.rglob("*"))) == before
 
 
@@ -136,8 +159,10 @@ def test_what_k3s_refuses_on_another_server_is_moved_away_and_the_first_state_is
     assert {path.name for path in (host / SERVER).iterdir()} == {".gb10-restore", "token", "manifests"}
     assert not exchange.set_aside(host, DATA, names)
     # A second restore after a failed one: what is there now is only the rest of the failed one.
-    (host / SERVER / "db").mkdir()
+    (host / SERVER / "cred").mkdir()
     assert exchange.set_aside(host, DATA, names)
+    assert not (host / SERVER / "cred").exists()
+    assert [mode(host / SERVER / ".gb10-restore" / name) for name in (".", "old")] == [0o700, 0o700]
     assert exchange.put_back(exchange.places(host, DATA))
     assert files(host) == before
 

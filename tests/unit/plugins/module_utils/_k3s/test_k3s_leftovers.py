@@ -21,7 +21,7 @@ def test_mounts_deepest_first_and_nothing_beside() -> None:
             "/var/lib/kubelet/pods/u/volumes/v",
         )
     )
-    assert leftovers.mounts_below(table, leftovers.MOUNT_ROOTS) == [
+    assert leftovers.mounts_below(f"\nx\n{table}\n", leftovers.MOUNT_ROOTS) == [
         "/var/lib/kubelet/pods/u/volumes/v",
         "/run/k3s/containerd/a b/rootfs",
         "/run/netns/cni-1",
@@ -43,12 +43,12 @@ def test_only_k3s_s_own_containers_and_what_they_run() -> None:
         40: "/opt/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock",
         41: "/var/lib/rancher/k3s/data/x/bin/containerd-shim-runc-v2 -address /run/other.sock",
     }
-    parents = {10: 1, 11: 10, 12: 10, 13: 12, 20: 1, 21: 20, 30: 1}
+    parents = {10: 1, 11: 10, 12: 10, 13: 12, 20: 1, 21: 20, 30: 1, 40: 10}
     assert leftovers.container_processes(commands, parents, "/var/lib/rancher/k3s") == [10, 40, 41, 11, 12, 13]
 
 
 def test_a_vf_in_a_pod_is_known_by_its_alias() -> None:
-    links = [{"ifname": "lo"}, {"ifname": "eth0"}, {"ifname": "net1", "ifalias": "enp1s0f0v0"}]
+    links = [{"ifname": "lo", "ifalias": "loop"}, {"ifname": "eth0"}, {"ifname": "net1", "ifalias": "enp1s0f0v0"}]
     assert leftovers.stray_links("cni-1", json.dumps(links)) == [leftovers.StrayLink("cni-1", "net1", "enp1s0f0v0")]
     assert leftovers.stray_links("cni-1", "") == []
 
@@ -69,4 +69,5 @@ def test_routes_into_the_pods_network() -> None:
     ]
     assert leftovers.pod_routes(json.dumps(routes), "10.42.0.0/16") == ["10.42.1.0/24", "10.42.3.4"]
     assert leftovers.pod_routes(json.dumps(routes), "10.42.0.0/16,fd00:42::/56") == ["10.42.1.0/24", "10.42.3.4"]
+    assert leftovers.pod_routes(json.dumps(routes), "fd00:42::/56, 10.1.0.0/16, 10.42.0.0/16")[-1] == "10.42.3.4"
     assert leftovers.pod_routes("", "10.42.0.0/16") == []

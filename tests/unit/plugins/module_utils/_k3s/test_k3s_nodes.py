@@ -11,7 +11,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._k3s import nodes
 
 def node(name: str, ready: str = "True", **offers: str) -> dict[str, Any]:
     condition = {"type": "Ready", "status": ready, "message": "container runtime is down"}
-    return {"metadata": {"name": name}, "status": {"conditions": [condition], "allocatable": {"cpu": "4", **offers}}}
+    pressure = {"type": "MemoryPressure", "status": "False"}
+    conditions = [pressure, condition]
+    return {"metadata": {"name": name}, "status": {"conditions": conditions, "allocatable": {"cpu": "4", **offers}}}
 
 
 @pytest.mark.parametrize(
@@ -22,18 +24,24 @@ def node(name: str, ready: str = "True", **offers: str) -> dict[str, Any]:
             [],
             {"gpu": 1},
             {},
-            ["b offers 0 of 1 gpu", "c is not ready (container runtime is down) and offers 0 of 1 gpu"],
+            [
+                "b offers 0 of 1 gpu",
+                "c is not ready (container runtime is down) and offers 0 of 1 gpu",
+                "new is not ready (it never reported) and offers 0 of 1 gpu",
+            ],
         ),
         (["a"], {"gpu": 1000}, {}, []),
         (["a"], {"gpu": 1001}, {}, ["a offers 1000 of 1001 gpu"]),
         (["a", "b"], {}, {"a": ["vf0"]}, ["a offers 0 of 1 vf0"]),
+        (["a"], {"gpu": 1, "vf1": 2}, {"a": ["vf0"]}, ["a offers 0 of 1 vf0 and offers 0 of 2 vf1"]),
         (["d"], {}, {}, ["d has not joined the cluster"]),
+        (["new"], {"gpu": 1}, {}, ["new is not ready (it never reported) and offers 0 of 1 gpu"]),
     ],
 )
 def test_what_nodes_lack(
     names: list[str], resources: dict[str, int], of_node: dict[str, list[str]], said: list[str]
 ) -> None:
-    cluster = [node("a", gpu="1k"), node("b"), node("c", ready="False")]
+    cluster = [node("a", gpu="1k"), node("b"), node("c", ready="False"), {"metadata": {"name": "new"}}]
     assert nodes.missing_on_nodes(cluster, names, resources, of_node) == said
 
 

@@ -25,8 +25,12 @@ def test_versions() -> None:
     ],
 )
 def test_a_service_older_than_its_files(state: str, changed: float, stale: bool) -> None:
-    properties = service.parse_properties(f"ActiveState={state}\nExecMainStartTimestamp=@1700000000\n")
+    properties = service.parse_properties(f"ActiveState={state}\n\nExecMainStartTimestamp=@1700000000\n")
     assert service.is_stale(properties, [1.0, changed]) is stale
+
+
+def test_a_property_may_have_an_equals_sign() -> None:
+    assert service.parse_properties("ExecStart=k3s --a=b\n") == {"ExecStart": "k3s --a=b"}
 
 
 def test_a_service_that_never_started_is_not_stale() -> None:

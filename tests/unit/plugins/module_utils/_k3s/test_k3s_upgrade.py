@@ -32,7 +32,10 @@ def test_servers_first_and_the_group_around_all() -> None:
         "start-group",
         "verify",
     ]
-    assert plan.as_dict()["order"][1] == f"2. control: drain, {OLD} -> {NEW}, wait until ready, uncordon"
+    told = plan.as_dict()
+    assert told["hosts"] == [step["host"] for step in told["steps"][1:4]] == ["control", "spark1", "spark2"]
+    assert told["findings"] == []
+    assert told["order"][1] == f"2. control: drain, {OLD} -> {NEW}, wait until ready, uncordon"
 
 
 def test_without_a_model_only_the_nodes() -> None:
@@ -61,6 +64,7 @@ def test_what_is_refused(target: str, rule: str) -> None:
         (rule, "control"),
         (rule, "spark2"),
     ]
+    assert [told["where"] for told in plan.as_dict()["findings"]] == ["spark1", "control", "spark2"]
 
 
 def test_the_next_minor_is_fine() -> None:
@@ -90,6 +94,9 @@ def test_resume_before_uncordon_and_before_the_group_s_start() -> None:
     done = [replace(node, installed=NEW) for node in CLUSTER]
     done[2] = replace(done[2], marked=True)
     plan = upgrade.plan_upgrade(done, NEW, group_running=False, group_stopped_by_us=True)
+    assert actions(plan) == ["release spark2", "start-group", "verify"]
+    # A person has started the group meanwhile: it is stopped again only for an upgrade.
+    plan = upgrade.plan_upgrade(done, NEW, group_running=True, group_stopped_by_us=True)
     assert actions(plan) == ["release spark2", "start-group", "verify"]
 
 
