@@ -50,6 +50,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import (
     check_files,
+    check_places,
     check_sources,
     check_text,
 )
@@ -96,6 +97,7 @@ class ActionModule(ControllerAction):
         findings += check_node_names(variables, groups.get(NODES, []) if "serving" in options["plans"] else [])
         directories = {str(task_vars["hostvars"][host].get("inventory_dir") or "") for host in hosts} - {""}
         unread = check_files(map(Path, sorted(directories)), groups, task_vars["hostvars"])
+        unread += check_places(map(Path, sorted(directories)), groups, Path.cwd())
         findings += unread
         findings += _tags(task_vars)
         findings += check_strategy(*config.get_config_value_and_origin("DEFAULT_STRATEGY"))

@@ -44,6 +44,15 @@ def vf_netdev(pf: str, vf_index: int) -> str:
     return f"{port_stem(pf)}v{vf_index}"
 
 
+def pf_of_rdma(device: str) -> str | None:
+    """Return the PF of an RDMA device with a predictable name (``rocep1s0f0``: ``enp1s0f0np0``), or None.
+
+    ConnectX names the only port of each of its functions by the number of the function.
+    """
+    found = re.fullmatch(r"roce((?:P\d+)?p\d+s\d+f(\d+))", device)
+    return f"en{found[1]}np{found[2]}" if found else None
+
+
 def rdma_name(pf: str) -> str | None:
     """Return the RDMA device of a PF (``enp1s0f0np0``: ``rocep1s0f0``), or None if the name does not determine it.
 

@@ -17,7 +17,7 @@ from .._rules import Rules
 from .links import connected, neighbours
 from .model import Fabric, Host, HostPlan, Plan, Port
 from .reader import some_of
-from .subnets import check_networks
+from .subnets import check_networks, without_hosts
 
 IPV6_MIN_MTU = 1280  # RFC 8200: below this MTU the netdev has no IPv6 and so no link-local GID
 USUAL_VFS = 4  # documented limit of a GB10's port
@@ -50,7 +50,8 @@ def check_node_ids(fabric: Fabric) -> Iterator[Finding]:
         small: dict[tuple[int, int], list[str]] = defaultdict(list)
         for port in host.ports:
             largest = fabric.slot_size(port.rail) - 2
-            if host.node_id > largest:
+            # A block without room for the hosts has a finding of its own.
+            if host.node_id > largest and not without_hosts(fabric, port.rail):
                 small[fabric.slot_prefix(port.rail), largest].append(port.rail.name)
         for (prefix, largest), rails in small.items():
             words = {"prefix": prefix, "rail": some_of(list(dict.fromkeys(rails))), "largest": largest}
@@ -112,11 +113,14 @@ def check_mtu(fabric: Fabric) -> Iterator[Finding]:
 
 
 def _check_topology(fabric: Fabric) -> Iterator[Finding]:
-    count = len(fabric.hosts)
+    count = len(fabric.hosts) + fabric.unnumbered
     if fabric.topology == "single" and count > 1:
         yield _finding("fabric.topology.single", "single", count=count)
     if fabric.topology == "direct" and count != 2:
         yield _finding("fabric.topology.direct", "direct", count=count)
+    if fabric.unnumbered:
+        # Which hosts a cable joins is known only of those that are planned.
+        return
     if fabric.topology in ("ring", "chain"):
         yield from _check_cables(fabric)
     elif count > 1:

@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
     is_interface_name,
     is_vf_name,
     is_vlan_name,
+    pf_of_rdma,
     rdma_name,
 )
 
@@ -22,6 +23,7 @@ from .reader import Reader, listed
 
 VF_MAX = 127  # the largest NUM_OF_VFS that ConnectX firmware accepts for a PF
 NODE_ID_LIMIT = 1 << 16  # two bytes of the MAC; the subnet sets the real limit
+RDMA_OF_NIC = re.compile(r"roce[pP]\d|mlx[45]_\d|bnxt_re\d|irdma\d")
 RDMA_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # IB_DEVICE_NAME_MAX is 64, with room for vN
 
 
@@ -35,6 +37,10 @@ def read_pf_name(reader: Reader, key: str, value: Any, where: str) -> str | None
         return None
     if is_vf_name(name):
         reader.add("fabric.pf.is_vf", name, where, key=key)
+        return None
+    if RDMA_OF_NIC.match(name):
+        meant = pf_of_rdma(name)
+        reader.add("fabric.pf.is_rdma", name, where, key=key, meant=f", here {meant}" if meant else "")
         return None
     return name
 

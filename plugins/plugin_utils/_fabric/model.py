@@ -80,6 +80,8 @@ class Fabric:
     # each with the variable that sets it
     cluster_networks: tuple[tuple[str, IPv4Network | IPv6Network], ...] = ()
     reserved: tuple[str, ...] = ()
+    # hosts that are left out, because their number is missing or invalid
+    unnumbered: int = 0
 
     def slot_prefix(self, rail: Rail) -> int:
         """Return the prefix of the block of one VF index of ``rail``; a smaller rail block is one such block."""

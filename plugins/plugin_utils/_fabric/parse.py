@@ -80,6 +80,7 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
         management_networks=tuple(management),
         cluster_networks=_cluster_networks(reader, group),
         reserved=tuple(str(item) for item in listed(group.get("gb10_fabric_reserved_addresses"))),
+        unnumbered=len(variables) - len(hosts),
     )
     return fabric, reader.findings
 

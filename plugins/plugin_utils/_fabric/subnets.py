@@ -64,16 +64,32 @@ def _check_sizes(fabric: Fabric) -> Iterator[Finding]:
     for rail in fabric.rails:
         vfs = max((p.vf_count for h in fabric.hosts for p in h.ports if p.rail.name == rail.name), default=0)
         room = rail.network.num_addresses // fabric.slot_size(rail)
-        if vfs > room:
-            prefix = fabric.slot_prefix(rail)
-            size = {"prefix": prefix, "wanted": max(0, prefix - (vfs - 1).bit_length())}
-            yield _finding("fabric.network.too_small", rail, "network", rail.network, room=room, vfs=vfs, **size)
+        # A larger block would be cut into subnets of this size.
+        prefix = min(fabric.slot_prefix(rail), fabric.subnet_prefix)
+        indices = max(vfs - 1, 0).bit_length()
+        if without_hosts(fabric, rail):
+            highest = max(host.node_id for host in fabric.hosts)
+            # Two addresses of each subnet are no host's.
+            wanted = max(0, min(prefix, 32 - (highest + 1).bit_length()) - indices)
+            words = {"highest": highest, "vfs": vfs, "wanted": wanted}
+            yield _finding("fabric.network.too_small/hosts", rail, "network", rail.network, **words)
+        elif vfs > room:
+            size = {"prefix": fabric.slot_prefix(rail), "wanted": max(0, prefix - indices)}
+            yield _finding(
+                "fabric.network.too_small/indices", rail, "network", rail.network, room=room, vfs=vfs, **size
+            )
         if rail.network6 is None:
             continue
         need = 1 if fabric.scheme == "subnet-per-rail" else max(vfs, 1)
         room6 = 1 << (64 - rail.network6.prefixlen) if rail.network6.prefixlen <= 64 else 0
         if need > room6:
             yield _finding("fabric.network6.too_small", rail, "network6", rail.network6, room=room6, need=need)
+
+
+def without_hosts(fabric: Fabric, rail: Rail) -> bool:
+    """Tell whether the block of a rail is too small for any numbering of the hosts, whatever their node ids are."""
+    own = rail.network.prefixlen >= fabric.subnet_prefix
+    return own and bool(fabric.hosts) and fabric.slot_size(rail) - 2 < len(fabric.hosts)
 
 
 def _check_rails(fabric: Fabric) -> Iterator[Finding]:

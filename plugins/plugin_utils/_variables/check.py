@@ -150,6 +150,8 @@ def check_tags(asked: Mapping[str, Iterable[str]], known: Iterable[str]) -> list
 
 
 def _placed(finding: Finding, hosts: list[str], of: int) -> Finding:
+    # A list with several wrong entries is one finding.
+    hosts = list(dict.fromkeys(hosts))
     where = "all hosts" if len(hosts) == of > 1 else ", ".join(hosts)
     return replace(finding, where=where)
 
@@ -241,6 +243,12 @@ def check_groups(groups: Mapping[str, list[str]], needed: list[str]) -> list[Fin
     alike = {name: close[0] for name in empty if (close := difflib.get_close_matches(name, others, 1, ALIKE))}
     findings = [_finding("inventory.group/misspelt", [], key=name, alike=close) for name, close in alike.items()]
     empty = [name for name in empty if name not in alike]
+    known = sorted({host for name in GROUPS for host in groups.get(name, [])})
+    if known:
+        # The inventory was read, so one group is missing in it.
+        own = [name for name in empty if name in GROUPS]
+        findings += [_finding(f"inventory.group/{name}", [], key=name, example=known[0]) for name in own]
+        empty = [name for name in empty if name not in own]
     what = "this group" if len(empty) == 1 else "these groups"
     findings += [_finding("inventory.group/empty", [], key=", ".join(empty), what=what)] if empty else []
     cluster = groups.get(CLUSTER, [])

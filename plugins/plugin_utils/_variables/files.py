@@ -38,6 +38,24 @@ def check_files(directories: Iterable[Path], groups: Iterable[str], hosts: Itera
     return [finding for directory in directories for finding in _check_directory(directory, names)]
 
 
+def check_places(directories: Iterable[Path], groups: Iterable[str], working: Path) -> list[Finding]:
+    """Return a finding for each group_vars above an inventory without one, or in the directory of the command.
+
+    Ansible reads those beside the inventory and beside the playbook only.
+    """
+    names, found = {*groups}, {}
+    for directory in directories:
+        if any((directory / kind).is_dir() for kind in KINDS):
+            continue
+        for place in dict.fromkeys((directory.resolve().parent, working.resolve())):
+            path = place / "group_vars"
+            meant = path.is_dir() and {one.stem for one in path.glob("[!.]*") if _is_read(one)} & names
+            # Beside the hosts of another inventory they are that one's.
+            if meant and place != directory.resolve() and not any(place.glob("hosts*")):
+                found[path] = _finding("inventory.unread/place", None, key=str(path), place=directory)
+    return list(found.values())
+
+
 def _check_directory(directory: Path, names: dict[str, list[str]]) -> Iterator[Finding]:
     for path in sorted(directory.glob("[!.]*/")):
         close = difflib.get_close_matches(path.name, KINDS, 1, ALIKE)

@@ -167,5 +167,7 @@ def _expected(spec: Spec) -> str:
         "float": "a number",
         "dict": "a mapping, as {name: value}",
     }
+    if spec["type"] == "list" and spec.get("elements") == "dict":
+        return "Write a list of mappings: one line per entry, as - {name: value, …}."
     kind = kinds.get(spec["type"])
     return f"Write {kind or 'a ' + str(spec['type'])}."

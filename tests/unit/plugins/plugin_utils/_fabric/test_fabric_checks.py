@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterable
 from ipaddress import ip_network
 from typing import Any
@@ -140,6 +141,9 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("network.leading_zero", rail(0, network="010.100.0.0/16")),
     ("network.family", rail(0, network="fd00:1::/48")),
     ("network.too_small", rail(0, network="10.100.0.0/24")),
+    ("network.too_small", rail(0, network="10.100.0.0/31")),
+    ("pf.is_rdma", rail(0, pf="rocep1s0f0")),
+    ("pf.is_rdma", host("gb10_fabric_pfs", {"rail0": "mlx5_0"})),
     ("network.same", rail(1, network="10.100.0.0/16")),
     ("network.overlap", rail(1, network="10.100.128.0/17")),
     ("network.management", rail(1, network="192.168.0.0/16")),
@@ -219,6 +223,31 @@ def test_a_conflict_is_reported_with_its_remedy(rule: str, change: Break) -> Non
         assert len(finding.reason) > 3
         assert finding.remedy.endswith((".", "]."))
         assert finding.source in {"inventory", "plan"}
+
+
+@pytest.mark.parametrize("small", ["10.100.0.0/31", "10.100.0.0/30", "10.100.0.0/29", "10.100.0.0/24"])
+def test_the_size_that_is_proposed_for_a_block_is_large_enough_and_nothing_else_is_reported(small: str) -> None:
+    (finding,) = broken(4, ("", rail(0, network=small)))
+    assert (finding.rule, finding.key) == ("fabric.network.too_small", "gb10_fabric_rails.rail0.network")
+    wanted = re.search(r"Give it a (/\d+) or larger", finding.remedy)
+    assert wanted
+    assert broken(4, ("", rail(0, network=f"10.100.0.0{wanted[1]}"))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("rocep1s0f0", ", here enp1s0f0np0"), ("roceP2p1s0f1", ", here enP2p1s0f1np1"), ("mlx5_0", "")],
+)
+def test_an_rdma_device_in_place_of_a_pf_is_named_with_its_interface(name: str, meant: str) -> None:
+    (finding,) = broken(4, ("", rail(0, pf=name)))
+    assert (finding.rule, finding.key) == ("fabric.pf.is_rdma", "gb10_fabric_rails[0].pf")
+    assert finding.remedy.startswith(f"Write the interface{meant}; `rdma link`")
+
+
+@pytest.mark.parametrize("topology", ["switch", "direct", "ring"])
+def test_a_host_without_a_node_id_says_nothing_about_the_topology(topology: str) -> None:
+    changes = all_of(group("gb10_fabric_topology", topology), unset("gb10_node_id"))
+    assert rules(broken(2, ("", changes))) <= {"node_id.missing"}
 
 
 def test_firmware_without_vfs_comes_with_the_command_to_type() -> None:

@@ -68,7 +68,13 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("sglang_memory_guard_percent", [3, 5], "the larger one first"),
         ("node_tuning_memory_guard_percent", ["3"], "the larger one first"),
         ("serving_plan_vf_index", "one", "Write a whole number."),
-        ("gb10_fabric_rails", "rail0", "Write a list."),
+        ("gb10_fabric_rails", "rail0", "Write a list of mappings: one line per entry, as - {name: value, …}."),
+        (
+            "gb10_fabric_rails",
+            ["rail0", "rail1"],
+            "Write a list of mappings: one line per entry, as - {name: value, …}.",
+        ),
+        ("gb10_fabric_pfs", ["enp1s0f0np0"], "Write a mapping, as {name: value}."),
         ("gb10_models_dir", "srv/models", "such as /srv/models"),
         ("k3s_api_host", "Spark1.LOCAL.", "could not resolve a .local name"),
         ("node_tuning_swappiness", "high", "0 to 200"),
@@ -201,9 +207,12 @@ def test_a_strategy_that_does_not_keep_the_hosts_together_is_refused(strategy: s
     assert found == ([] if strategy in ("linear", "debug") else [("variables.strategy", strategy)])
 
 
+ENTRIES = "one line per entry, as - {name: value, …}. [variables.value]"
+
+
 def test_the_types_of_python_are_not_shown() -> None:
     (message,) = messages(gb10_fabric_rails={"rail0": "x"})
-    assert message.endswith("this is not of the type list. Write a list. [variables.value]")
+    assert message.endswith("this is not of the type list. Write a list of mappings: " + ENTRIES)
 
 
 @pytest.mark.parametrize("name", ["Spark2", "spark_2", "-spark", "spark."])
@@ -389,3 +398,17 @@ def test_ports_that_collide_are_named_once(values: dict[str, Any], key: str, oth
 def test_other_ports_do_not_collide() -> None:
     free = {"gateway_port": 30000, "serving_plan_port": 30000, "models_share_port": 7421, "k3s_api_port": "x"}
     assert check_ports(load_known(), {"spark1": {}, "spark2": free}) == []
+
+
+@pytest.mark.parametrize("name", ["gb10_servers", "gb10_nodes", "gb10_cluster"])
+def test_a_missing_group_of_an_inventory_with_hosts_comes_with_the_lines_to_add(name: str) -> None:
+    groups = {"gb10_cluster": ["spark1"], "gb10_servers": ["spark1"], "gb10_nodes": ["spark1"], name: []}
+    (finding,) = check_groups(groups, ["gb10_servers", "gb10_nodes", "gb10_cluster"])
+    assert (finding.rule, finding.key) == ("inventory.group", name)
+    assert "-i" not in finding.remedy
+    assert (f"{name}: {{hosts: {{spark1" in finding.remedy) is (name != "gb10_cluster")
+
+
+def test_several_wrong_entries_of_a_list_name_their_host_once() -> None:
+    variables = {"spark1": {"gb10_fabric_rails": ["a", "b"]}, "spark2": {"gb10_fabric_rails": ["a", "b"]}}
+    assert {finding.where for finding in check_variables(load_known(), variables, {})} == {"all hosts"}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import (
     check_files,
+    check_places,
     check_sources,
     check_text,
 )
@@ -55,6 +56,29 @@ def test_a_directory_of_inventories_is_refused_with_their_names(tmp_path: Path) 
     assert finding.key == f"-i {tmp_path}"
     assert finding.remedy == f"Name one of them with -i: {tmp_path}/mine, {tmp_path}/spare."
     assert check_sources([str(tmp_path / "mine")]) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (["group_vars/gb10_cluster.yml"], "group_vars"),
+        (["home/group_vars/gb10_cluster.yml"], "home/group_vars"),
+        (["group_vars/gb10_cluster.yml", "mine/group_vars/all.yml"], ""),
+        (["group_vars/other.yml"], ""),
+        (["group_vars/gb10_cluster.yml", "hosts.yml"], ""),
+    ],
+)
+def test_group_vars_in_the_wrong_place_are_named_with_the_command_that_moves_them(
+    tmp_path: Path, files: list[str], named: str
+) -> None:
+    for file in ["mine/hosts.yml", "home/notes", *files]:
+        path = tmp_path / file
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("a: 1\n")
+    found = check_places([tmp_path / "mine"], ["all", "gb10_cluster"], tmp_path / "home")
+    assert [finding.remedy for finding in found] == (
+        [f"Move it there: mv {tmp_path}/{named} {tmp_path}/mine/"] if named else []
+    )
 
 
 def test_the_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
