@@ -76,8 +76,10 @@ def combinations() -> str:
 
 
 def _combination(entry: Combination) -> list[str]:
-    evidence = f"{entry.evidence}: {', '.join(entry.sources)}"
-    return [_all(entry.when), entry.happens, entry.remedy, evidence, ", ".join(entry.seen_on), entry.fixed_in]
+    evidence = f"{entry.evidence}: {', '.join((*entry.advisories, *entry.sources))}"
+    closed = f" Closed if {_all(entry.closed['when'])}: {entry.closed['by']}." if entry.closed else ""
+    remedy, seen = f"{entry.remedy}{closed}", ", ".join(entry.seen_on)
+    return [_all(entry.when), entry.happens, remedy, evidence, seen, entry.fixed_in]
 
 
 def _all(conditions: Sequence[Any]) -> str:

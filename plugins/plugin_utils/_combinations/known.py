@@ -35,7 +35,8 @@ class Combination:
     """An entry of the file.
 
     All conditions of ``when`` must hold. A finding shows the facts in ``shows`` and the name in ``about``. An entry
-    whose severity is ``note`` or ``sound`` (it works) makes no finding.
+    whose severity is ``note`` or ``sound`` (it works) makes no finding. Nor does one while the
+    conditions of ``closed`` hold, which says ``by`` what. ``advisories`` are the public names of a security hole.
     """
 
     id: str
@@ -49,6 +50,12 @@ class Combination:
     sources: Sequence[str]
     seen_on: Sequence[str] = ()
     fixed_in: str = ""
+    advisories: Sequence[str] = ()
+    closed: Mapping[str, Any] | None = None
+
+    def is_closed(self, facts: Mapping[str, Any]) -> bool:
+        """Tell whether something that the facts show keeps this from happening."""
+        return self.closed is not None and _all_hold(self.closed["when"], facts)
 
 
 @cache
@@ -63,19 +70,30 @@ def find_matching(facts: Mapping[str, Any], entries: Sequence[Combination] | Non
     return [entry for entry in known if _all_hold(entry.when, facts)]
 
 
+def describe_holes(facts: Mapping[str, Any]) -> str:
+    """Return the public names of the security holes that the facts meet: open ones, notes and closed ones apart."""
+    found: dict[str, list[str]] = {"open": [], "note": [], "closed here": []}
+    for entry in find_matching(facts):
+        if entry.severity != "sound":
+            kind = "closed here" if entry.is_closed(facts) else "open" if entry.severity in REPORTED else "note"
+            found[kind] += entry.advisories
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in found.items() if names)
+
+
 def find_known(
     check: str, facts: Mapping[str, Any], where: str, entries: Sequence[Combination] | None = None
 ) -> Iterator[Finding]:
     """Yield a finding for each entry of a check (the first word of its id) that the facts of ``where`` meet."""
     for entry in find_matching(facts, entries):
-        if entry.severity in REPORTED and entry.id.startswith(f"{check}."):
+        if entry.severity in REPORTED and entry.id.startswith(f"{check}.") and not entry.is_closed(facts):
             shown = ", ".join(_shown(facts, name) for name in entry.shows)
+            named = f"{', '.join(entry.advisories)}: " if entry.advisories else ""
             yield Finding(
                 entry.severity,
                 entry.id,
                 entry.about,
                 shown,
-                f"{entry.happens}{EVIDENCE[entry.evidence]}",
+                f"{named}{entry.happens}{EVIDENCE[entry.evidence]}",
                 entry.remedy,
                 where,
                 ", ".join(entry.sources),

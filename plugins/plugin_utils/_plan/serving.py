@@ -15,6 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment imp
 from .._controller.options import from_options
 from .._rules import Rules
 from .._serving.cables import POD_INTERFACE
+from .._serving.checks import holes
 from .._serving.fallback import OPTION, Fallback, plan_fallback
 from .._serving.model import Plan, Profile, Settings, instance_name
 from .._serving.plan import plan_group, summarize
@@ -43,7 +44,7 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         plan, found = plan_group(options["fabric"], profile, settings)
         findings += found + _lint(plan)
         findings += _idle(options, nodes, profile)
-        done += summarize(plan, resolved.memory, full)
+        done += summarize(plan, resolved.memory, full) + holes(profile, settings)
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
         fact = plan.as_dict()

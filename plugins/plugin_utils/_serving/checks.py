@@ -10,9 +10,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.blinders import VARIABLES
 
-from .._combinations.known import find_known
+from .._combinations.known import describe_holes, find_known
 from .._rules import Rules
 from .._sglang.owned import OWNED_FLAGS
 from .cables import Cabling, check_cables
@@ -23,6 +24,9 @@ from .model import Profile, Settings
 INSTANCE_LENGTH = 45
 _finding = Rules("_serving").finding
 _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+TRUST_FLAG = "--trust-remote-code"
 
 SECRET_FLAGS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
 
@@ -46,7 +50,8 @@ def check(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings
         *_workload(settings),
         *_topology(profile, settings),
         *_flags(profile),
-        *_nccl(profile, settings),
+        *_known(profile, settings),
+        *_code(profile),
         *_environment(profile, settings),
         *_models(profile, settings),
         *_ports(settings),
@@ -55,9 +60,50 @@ def check(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings
     ]
 
 
-def _nccl(profile: Profile, settings: Settings) -> Iterator[Finding]:
-    facts = {"platform": settings.platform, "nodes": len(settings.nodes), "image": profile.image, "nccl": profile.nccl}
-    yield from find_known("serving", facts, _place(profile))
+def facts_of(profile: Profile, settings: Settings) -> dict[str, Any]:
+    """Return what the known combinations and holes are compared with."""
+    version = Version.find(profile.sglang_version)
+    release = [*version.release] if version else []
+    if version and version.stage < 0 and release[-1]:
+        release[-1] -= 1  # a development build does not have all changes of the release that it is named after
+    return {
+        "platform": settings.platform,
+        "nodes": len(settings.nodes),
+        "image": profile.image,
+        "nccl": profile.nccl,
+        "sglang": f"SGLang {profile.sglang_version}",
+        "release": ".".join(map(str, release)),
+        "flags": sorted(_given(profile)),
+        "env": sorted({**profile.env, **settings.env}),
+        "pinned": not _unpinned(profile),
+        "door": not settings.open_routes,
+    }
+
+
+def _known(profile: Profile, settings: Settings) -> Iterator[Finding]:
+    yield from find_known("serving", facts_of(profile, settings), _place(profile))
+
+
+def holes(profile: Profile, settings: Settings) -> list[str]:
+    """Return a line with the public names of the known holes of the release, if there are any."""
+    names = describe_holes(facts_of(profile, settings))
+    return [f"known holes of SGLang {profile.sglang_version}: {names}"] if names else []
+
+
+def _given(profile: Profile) -> set[str]:
+    return {word.partition("=")[0] for word in profile.argv if word.startswith("--")}
+
+
+def _unpinned(profile: Profile) -> dict[str, str]:
+    """Return the repositories whose files can change, because their revision is a branch or a tag."""
+    return {name: revision for name, revision in profile.revisions.items() if not _COMMIT.fullmatch(revision)}
+
+
+def _code(profile: Profile) -> Iterator[Finding]:
+    """Report Python code of a repository that can change without the owner."""
+    if TRUST_FLAG in _given(profile):
+        for name, revision in _unpinned(profile).items():
+            yield _finding("serving.model.code", revision, _place(profile), name=name)
 
 
 def _environment(profile: Profile, settings: Settings) -> Iterator[Finding]:
@@ -110,7 +156,7 @@ def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
 
 
 def _flags(profile: Profile) -> Iterator[Finding]:
-    given = {word.partition("=")[0] for word in profile.argv if word.startswith("--")}
+    given = _given(profile)
     for flag in sorted(given & OWNED_FLAGS):
         yield _finding("serving.args.owned", None, _place(profile), key=flag)
     for flag in sorted(given & SECRET_FLAGS):

@@ -96,7 +96,7 @@ class Settings:
     """The user's choices for one group: the options of role serving_plan with the names of the fields.
 
     ``nodes`` are in rank order; ports are those of the pod's own network namespace; ``taken`` is what running groups
-    hold, ``{instance, node, vf_index}`` each.
+    hold, ``{instance, node, vf_index}`` each; ``open_routes`` is the option of role sglang.
     """
 
     instance: str
@@ -117,6 +117,7 @@ class Settings:
     env: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[Mapping[str, Any], ...] = ()
     workload: Workload = "statefulset"
+    open_routes: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from preflight_samples import GOOD
 ROOT = Path(__file__).resolve().parents[5]
 SCHEMA = json.loads((ROOT / "profiles/schema/combinations.schema.json").read_text(encoding="utf-8"))
 HOST: dict[str, Any] = {**GOOD, "arguments": ["quiet"]}
-IMAGE: dict[str, Any] = {"platform": "gb10", "nodes": 2, "image": "sglang:x", "nccl": "2.30.7"}
+IMAGE: dict[str, Any] = {"platform": "gb10", "nodes": 2, "image": "sglang:x", "nccl": "2.30.7", "door": True}
+IMAGE |= {"sglang": "SGLang 0.5.23", "release": "0.5.23", "flags": ["--tp-size"], "env": ["A"], "pinned": True}
 HELD = {"cma_kib": 0, "cma_free_kib": 9_751_756}
 OFF = {"arguments": ["quiet", "kho=off"]}
 # entry, facts that it matches, and similar facts that it does not match
@@ -54,6 +55,22 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.nccl.arm", {"nccl": "2.28.9"}, {"nccl": "2.29.3"}),
     ("serving.nccl.arm", {"nccl": "2.9.1"}, {"nccl": "2.28.9", "nodes": 1}),
     ("serving.nccl.race", {}, {"platform": "b300"}),
+    ("serving.hole.unpickler", {"release": "0.5.20"}, {"release": "0.5.21"}),
+    ("serving.hole.unpickler", {"release": "0.5.13.1"}, {"release": None}),
+    ("serving.hole.weights", {"release": "0.5.22"}, {"release": "0.5.23"}),
+    ("serving.hole.logit_processor", {"flags": ["--enable-custom-logit-processor"]}, {"flags": []}),
+    ("serving.hole.dumper", {"env": ["A", "DUMPER_SERVER_PORT"]}, {"env": ["DUMPER_ENABLE"]}),
+    ("serving.hole.rerank", {"release": "0.5.10.1"}, {"release": "0.5.11"}),
+    (
+        "serving.hole.expert_backup",
+        {"flags": ["--enable-elastic-expert-backup"], "release": "0.5.14"},
+        {"flags": ["--enable-elastic-expert-backup"], "release": "0.5.15"},
+    ),
+    ("serving.hole.ranks", {"flags": ["--attn-dp-size"]}, {"flags": ["--enable-dp-attention"], "nodes": 1}),
+    ("serving.hole.abort", {}, {"release": ""}),
+    ("serving.hole.image_hashes", {"release": "0.5.13"}, {"release": "0.5.22"}),
+    ("serving.hole.image_hashes", {"release": "0.5.21"}, {"release": "0.5.12"}),
+    ("serving.hole.diffusion", {}, {"release": ""}),
 ]
 
 
@@ -98,6 +115,20 @@ def test_entries_name_facts_that_are_read() -> None:
         facts = IMAGE if entry.id.startswith("serving.") else HOST
         for name in {*named(list(entry.when)), *entry.shows}:
             assert values_of(facts, name), f"{entry.id} names {name}"
+
+
+def test_a_closed_hole_makes_no_finding() -> None:
+    """A hole that is open is a warning, which names the CVEs and a release."""
+
+    def found(**facts: Any) -> dict[str, Any]:
+        return {finding.rule: finding for finding in find_known("serving", IMAGE | facts, "profile x")}
+
+    assert found(release="0.5.10") == {}
+    left = found(release="0.5.10", door=False, pinned=False)
+    assert set(left) == {f"serving.hole.{name}" for name in ("unpickler", "weights", "rerank")}
+    assert {finding.severity for finding in left.values()} == {"warning"}
+    assert all("0.5." in finding.remedy for finding in left.values())
+    assert left["serving.hole.unpickler"].reason.startswith("CVE-2026-15969, CVE-2026-86793: ")
 
 
 NEW = """\

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import COLLECTION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.checks import check, facts_of, holes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import (
     Expectation,
     NetworkAttachment,
@@ -19,6 +21,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import
     Rendezvous,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import to_serving
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from hypothesis import given
 from hypothesis import strategies as st
 from serving_samples import fabric, profile, settings
@@ -342,3 +347,70 @@ def test_a_plan_survives_the_way_through_a_fact(nodes: int) -> None:
     assert plan.as_dict() == fact
     assert (fact["schema"], fact["rendezvous"] == {}) == (1, nodes == 1)
     assert Plan.from_dict(fact | {"findings": []}) == plan
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        *(("0.5.21", "0.5.21"), ("0.5.12.post1", "0.5.12"), ("mine", "")),
+        *(("0.5.21-dev", "0.5.20"), ("0.5.12.dev155+gbcf8d100d", "0.5.11"), ("0.6.0-rc1", "0.6.0")),
+    ],
+)
+def test_a_development_build_counts_as_the_release_before(version: str, release: str) -> None:
+    assert facts_of(profile(sglang_version=version), settings())["release"] == release
+
+
+@pytest.mark.parametrize(
+    ("argv", "revisions", "named"),
+    [
+        (("--trust-remote-code",), {"a/b": "main", "c/d": "v1", "e/f": COMMIT}, ["a/b", "c/d"]),
+        (("--trust-remote-code",), {"a/b": COMMIT}, []),
+        (("--trust-remote-code",), {"a/b": COMMIT[:39]}, ["a/b"]),
+        ((), {"a/b": "main"}, []),
+    ],
+)
+def test_code_of_a_repository_that_can_change_is_warned_of(
+    argv: tuple[str, ...], revisions: dict[str, str], named: list[str]
+) -> None:
+    findings = plan_group(fabric(), profile(argv=argv, revisions=revisions), settings())[1]
+    found = [finding for finding in findings if finding.rule == "serving.model.code"]
+    assert [finding.severity for finding in found] == ["warning"] * len(named)
+    assert [finding.remedy.split()[6] for finding in found] == [f"https://huggingface.co/{name}" for name in named]
+
+
+def test_the_plan_names_known_holes_in_one_line() -> None:
+    old = profile(sglang_version="0.5.20", argv=("--enable-custom-logit-processor=True",))
+    (line,) = holes(old, settings())
+    assert line == (
+        "known holes of SGLang 0.5.20: open: CVE-2026-7304; note: CVE-2026-112266, CVE-2026-111392; "
+        "closed here: CVE-2026-15969, CVE-2026-86793, CVE-2026-15976"
+    )
+    (opened,) = holes(old, settings(open_routes=True))
+    assert "closed" not in opened
+    (newest,) = holes(profile(sglang_version="0.5.23"), settings())
+    assert newest == "known holes of SGLang 0.5.23: note: CVE-2026-112266"
+    assert holes(profile(sglang_version="mine"), settings()) == []
+    warned = {f.rule for f in plan_group(fabric(), old, settings(open_routes=True))[1] if f.severity == "warning"}
+    assert {"serving.hole.unpickler", "serving.hole.weights", "serving.hole.logit_processor"} <= warned
+
+
+def test_an_environment_of_the_owner_can_open_a_hole() -> None:
+    findings = plan_group(fabric(), profile(), settings(env={"DUMPER_SERVER_PORT": "9999"}))[1]
+    assert "serving.hole.dumper" in {f.rule for f in findings if f.severity == "warning"}
+
+
+def test_profiles_that_trust_a_repository_s_code_pin_it() -> None:
+    """For these five no public record of a commit was found."""
+    library = Library.load([])
+    names = sorted(path.stem for path in (COLLECTION / "profiles").glob("*.yml"))
+    unpinned = set()
+    for name in names:
+        served = to_serving(resolve(load_profile(name, []), None, None, {}, library, None), "", metrics=False)
+        given = {finding.rule for finding in check(None, served, settings())}
+        unpinned |= {name} if "serving.model.code" in given else set()
+    assert unpinned == {
+        *("ling-3.0-flash", "minimax-m2.5", "minimax-m2.7", "nemotron-3-ultra-550b", "qwen3.6-27b-nvfp4"),
+    }
