@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments import nads
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from fabric_samples import fabric
@@ -61,6 +62,16 @@ def test_every_plugin_of_the_attachments_is_installed() -> None:
     assert used == set(value("multus_cni_plugins"))
     lab = (ROLE.parents[1] / "lab" / "kubernetes" / "prepare").read_text(encoding="utf-8")
     assert all(f'"{name}"' in lab for name in used)
+
+
+@pytest.mark.parametrize(("given", "argument"), [({}, "true"), ({"multus_namespace_isolation": "no"}, "false")])
+def test_multus_isolates_namespaces_unless_told_otherwise(given: dict[str, Any], argument: str) -> None:
+    template = (ROLE / "templates" / "multus.yml.j2").read_text(encoding="utf-8")
+    known = variables(**given)
+    text = Templar(loader=DataLoader(), variables=known).template(trust_as_template(template))
+    (daemons,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "DaemonSet")
+    command = daemons["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert f"--namespace-isolation={argument}" in command
 
 
 @pytest.mark.parametrize("directory", ["/var/lib/rancher/k3s", "/data/k3s"])
