@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the URL of the API that role k3s writes into kubeconfigs and into the configuration of joining nodes."""
+"""Test variables of role k3s: the URL of the API in kubeconfigs and on joining nodes, and the sum of the binary."""
 
 from __future__ import annotations
 
@@ -27,3 +27,24 @@ def test_an_ipv6_address_has_brackets(host: str, url: str) -> None:
     template = loader.load_from_file(str(VARIABLES), trusted_as_template=True)["__k3s_api_url"]
     known = {"k3s_api_host": host, "k3s_api_port": 6443}
     assert Templar(loader=loader, variables=known).template(template) == url
+
+
+DEFAULT = "v1.36.4+k3s1"
+PINNED = "sha256:c920706346d5ad4e5cd3c7bf1bb09ce71ebe07fec829e513e40f1caf98aed8bb"
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "checksum"),
+    [
+        (DEFAULT, "", PINNED),
+        ("v1.37.1+k3s1", "", "sha256:https://example.org/v1.37.1%2Bk3s1/sha256sum-arm64.txt"),
+        (DEFAULT, "sha256:mine", "sha256:mine"),
+    ],
+)
+def test_the_default_release_has_a_checksum_of_its_own(version: str, given: str, checksum: str) -> None:
+    loader = DataLoader()
+    known = loader.load_from_file(str(VARIABLES), trusted_as_template=True)
+    known |= {"k3s_version": version, "k3s_binary_checksum": given, "k3s_download_url": "https://example.org"}
+    known |= {"ansible_facts": {"architecture": "aarch64"}}
+    assert Templar(loader=loader, variables=known).template(known["__k3s_binary_checksum"]) == checksum
+    assert loader.load_from_file(str(VARIABLES.parents[1] / "defaults" / "main.yml"))["k3s_version"] == DEFAULT
