@@ -29,7 +29,7 @@ RANKS = 64
 # Size in bytes, intended share of grep's speed, and the floor that indicates a regression.
 CASES = {
     "serving": (1 << 30, 0.5, 0.3),
-    "nccl": (256 << 20, 0.1, 0.05),
+    "nccl": (256 << 20, 0.1, 0.02),
     "fresh": (128 << 20, 0.1, 0.02),
     "setups": (64 << 20, 0.1, 0.01),
 }
@@ -63,7 +63,7 @@ SETUP = """\
 {main} Channel 01/0 : 0[0] -> 1[1] [send] via NET/IB/0
 {main} Connected all rings, use ring PXN 0 GDR 0
 {main} {comm} {rank} nranks 2 cudaDev 0 busId 60 - Destroy COMPLETE"""
-MEMORY_MIB = 100
+MEMORY_MIB = 32
 
 
 def nccl_lines(rank: int, chance: random.Random) -> Iterator[str]:

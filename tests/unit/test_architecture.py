@@ -215,5 +215,5 @@ def test_a_module_ships_only_what_it_is_allowed_to(module: str) -> None:
 def test_the_reader_of_imports_sees_every_form() -> None:
     names = set(architecture.imported_names(FILES["module_utils._rdma.gids"]))
     assert "module_utils._sriov.physical_functions" in names
-    assert "module_utils._nccl.causes" in set(architecture.imported_names(FILES["module_utils._nccl.read"]))
+    assert "module_utils._nccl.causes" in set(architecture.imported_names(FILES["module_utils._nccl.statements"]))
     assert "module_utils._kube.labels" in closure("modules.node_room_info")

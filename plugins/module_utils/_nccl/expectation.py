@@ -84,12 +84,6 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
         failures.append(f"{unfinished} of {len(started)} communicators never finished their set-up")
     elif expect.complete and not any(p.has_finished for p in report.processes):
         failures.append("no communicator is seen to finish its set-up")
-    if report.unready:
-        failures.append(
-            f"process {report.unready} has started NCCL later and set up no communicator: these lines are old"
-        )
-    if report.crowded:
-        failures.append("the log has too many processes to tell them apart; judge the log of every node or rank alone")
     broken = {h for h in report.troubles if BY_ID[h].kind != "failure"} - {"gid_changed"}
     if broken:
         failures.append(f"the transport failed later ({', '.join(sorted(broken))})")

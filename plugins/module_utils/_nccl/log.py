@@ -4,48 +4,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from . import causes, scan
 from . import statements as says
-from .model import Process, Reading, Via
-from .read import NOTHING, find_path, read_statement, read_via
-from .recorders import Recorders, record_channel, record_torn
+from .model import Communicator, Process, Reading, Via
+from .networks import TCP_PROVIDERS, is_tcp
 from .scan import CHUNK, NOBODY, Origin
-from .starts import find_mute, find_unready, infer_nodes, set_aside
+from .statements import LONGEST, NOTHING
 
-# The process number can't occur in a log.
+# pod, host, and process number or device: what names a process in a log
+_Key = tuple[str, str, str]
+# All statements without NCCL's own prefix; this device can't occur in a log.
 _UNSIGNED = NOBODY._replace(device="-")
-_LEVELS = (b"NCCL INFO", b"NCCL WARN", b"NCCL ATTN")
-
-
-class _Writer:
-    """The process and the thread of all lines that begin alike; a restart gives them another process."""
-
-    __slots__ = ("process", "tid")
-
-    def __init__(self, process: Process, tid: str) -> None:
-        self.process, self.tid = process, tid
-
-
-class _Line:
-    """The writer of a line, and what it says; no writer if it says nothing.
-
-    Channel lines of one writer with the same path share it. ``count`` is how many of them are not recorded yet.
-    """
-
-    __slots__ = ("count", "reading", "writer")
-
-    def __init__(self, writer: _Writer | None, reading: Reading) -> None:
-        self.writer, self.reading, self.count = writer, reading, 0
-
-
-_IGNORED = _Line(None, NOTHING)
+# Different lines, and different texts before "NCCL INFO", that are remembered; a job of 256 ranks has about 13,000.
+_LINES, _WRITERS = 1 << 14, 4096
+# Limits the memory for a program that creates and destroys communicators for days.
+_COMMUNICATORS = 256
 
 
 class NcclLog:
-    """Collects the processes of one log: ``read()`` a stream or ``add_lines()``, then look at ``processes``.
+    """Collects the processes of one log: ``read()`` a stream, then look at ``processes``.
 
     ``one_start`` says that all processes belong to one start of a server, so none of them replaced another one.
     ``own_files`` says that NCCL wrote the lines to files of its own, so nothing else is in them.
@@ -56,148 +37,100 @@ class NcclLog:
         self.processes: list[Process] = []
         self.earlier: list[Process] = []
         self.version = ""
-        # Whether NCCL or its server was started again and NCCL has logged nothing since; whether the log has more
-        # processes than can be told apart; the name of a process that replaces the others and is not ready yet.
-        self.mute, self.crowded, self.unready = False, False, ""
+        # Whether NCCL or its server was started again, and NCCL has set nothing up since.
+        self.mute = False
         # {pod: when a server started there, or NCCL printed its version as it does with a log level below INFO}
         self._started: dict[str, int] = {}
-        self._by_key: dict[tuple[str, str, str], Process] = {}
-        self._by_pid: dict[tuple[str, str], list[Process]] = {}
+        self._by_key: dict[_Key, Process] = {}
         # {text before "NCCL INFO", without time stamps: who wrote it}
-        self._writers: dict[bytes, _Writer] = {}
-        # {line without time stamps: who wrote it and what it says}; channel lines also by writer and what follows "via"
-        self._lines: dict[bytes, _Line] = {}
-        self._paths: dict[tuple[bytes, bytes], _Line] = {}
-        self._pending: list[_Line] = []
+        self._writers: dict[bytes, tuple[_Key, str]] = {}
+        # {line without time stamps: who wrote it and what it says; None if it says nothing}
+        self._known: dict[bytes, tuple[_Key, str, Reading] | None] = {}
         self._clock = 0
-        self._recorders = Recorders()
+        self._hosts: set[str] = set()
 
     def read(
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
         """Read a binary stream to its end in bounded memory; call ``keep`` with the lines that may be from NCCL."""
-        last_words: list[bytes] = []
-        for blocks in scan.candidate_lines(read, last_words, size):
-            self.add_lines(blocks)
+        for blocks in scan.candidate_lines(read, size):
+            for block in blocks:
+                self._add(block)
             if keep:
                 keep(blocks)
-        for line in last_words:
-            if cause := causes.find_cause(scan.plain(line[-says.LONGEST :])):
-                self._unsigned().hit(cause, scan.quoted(line))
-        if keep:
-            keep(last_words)
         return self.finish()
 
-    def add_lines(self, blocks: list[bytes]) -> None:
-        """Add lines, or blocks of whole lines, that may contain statements, in the order of the log."""
-        known, record = self._lines.get, self._recorders.by_kind
-        for block in blocks:
-            lines = block.split(b"\n")
-            # One substitution per block is faster than one per line. Most logs have a time in every line, or in none.
-            keys = scan.without_time(block).split(b"\n") if scan.TIME.search(lines[0]) else lines
-            for line, found in zip(lines, map(known, keys), strict=True):
-                if found is None and (found := self._new(line)) is None:
-                    continue
+    def _add(self, block: bytes) -> None:
+        """Add whole lines that may contain statements, in the order of the log."""
+        known = self._known
+        lines = block.split(b"\n")
+        # One substitution per block is faster than one per line. Most logs have a time in every line, or in none.
+        keys = scan.without_time(block).split(b"\n") if scan.TIME.search(lines[0]) else lines
+        for line, key in zip(lines, keys, strict=True):
+            if (found := known[key] if key in known else self._new(line)) is not None:
                 self._clock += 1
-                if found.reading.kind == "channel":
-                    if not found.count:
-                        self._pending.append(found)
-                    found.count += 1
-                elif writer := found.writer:
-                    self._record_pending()
-                    reading, process = found.reading, writer.process
-                    process.last = self._clock
-                    if reading.plain:
-                        record[reading.kind](process, writer.tid, reading.values)
-                    else:
-                        self._said(process, writer.tid, reading, line)
+                self._said(self._process(found[0]), found[1], found[2], line)
 
-    def _record_pending(self) -> None:
-        """Record the channel lines that were only counted, before a statement of another kind or a new process."""
-        for line in self._pending:
-            if writer := line.writer:
-                writer.process.last = self._clock
-                record_channel(writer.process, writer.tid, line.reading.values, line.count)
-                line.count = 0
-        self._pending.clear()
-
-    def _new(self, whole: bytes) -> _Line | None:
-        """Read a line that has not been read before, or only with other time stamps."""
-        if b"CCL" not in whole and b"NET" not in whole and b"ocket/" not in whole:
+    def _new(self, whole: bytes) -> tuple[_Key, str, Reading] | None:
+        """Read a line that is not remembered."""
+        if not scan.SPEAKS.search(whole):
             if (at := scan.engine_start(whole)) >= 0:
                 self._start(scan.plain(whole[:at]))
             return None
         line = scan.without_time(whole)
-        if found := self._lines.get(line):
-            return found
         head, level, raw = line.partition(b" NCCL INFO ")
-        if not level or b"NCCL" in head or any(level in raw for level in _LEVELS):
+        if not level or scan.LEVELS.search(head) or scan.LEVELS.search(raw):
             for part in scan.parts(whole):
                 self._pieces(part)
             return None
-        if end := find_path(raw):
-            if (found := self._paths.get((head, end))) is None:
-                reading = Reading("channel", read_via(scan.plain(end)))
-                found = self._paths[head, end] = _Line(self._writer(head), reading)
-        else:
-            reading = NOTHING if raw.startswith(says.BORING) else read_statement(scan.plain(raw))
-            found = _IGNORED if reading is NOTHING else _Line(self._writer(head), reading)
-        if len(line) <= says.LONGEST:
-            self._lines[line] = found
-        if len(line) > says.LONGEST or len(self._paths) > says.CACHE:
-            self._paths.clear()
-        if len(self._lines) > says.LINES:
-            self._lines.clear()
+        reading = NOTHING if raw.startswith(says.BORING) else says.read_statement(scan.plain(raw))
+        found = None if reading is NOTHING else (*self._writer(head), reading)
+        if len(line) <= LONGEST:
+            if len(self._known) >= _LINES:
+                self._known.clear()
+            self._known[line] = found
         return found
 
-    def _writer(self, head: bytes) -> _Writer:
-        """Return the writer of a line, from all text before ``NCCL INFO``."""
-        start = head[-says.LONGEST :]
-        if (writer := self._writers.get(start)) is None:
-            if len(self._writers) >= says.CACHE:
-                self._record_pending()
-                self._writers.clear()
-                self._lines.clear()
-                self._paths.clear()
-            origin = scan.parse_origin(scan.plain(head[-200:]))
-            writer = self._writers[start] = _Writer(self._process(origin), origin.tid)
+    def _writer(self, head: bytes) -> tuple[_Key, str]:
+        """Return the writer of a line and its thread, from all text before ``NCCL INFO``."""
         if b"NET/" in head:
             # The end of another rank's line precedes this line.
             self._without_prefix(scan.plain(head))
+        start = head[-LONGEST:]
+        if (writer := self._writers.get(start)) is None:
+            if len(self._writers) >= _WRITERS:
+                self._writers.clear()
+            origin = scan.parse_origin(scan.plain(head[-200:]))
+            writer = self._writers[start] = _key(origin), origin.tid
         return writer
 
-    def _process(self, origin: Origin) -> Process:
-        key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")
-        self._clock += 1
+    def _process(self, key: _Key) -> Process:
         process = self._by_key.get(key)
-        if process is None:
-            if len(self.processes) >= says.PROCESSES and origin != NOBODY:
-                self.crowded = True
-                return self._process(NOBODY)
-            self._record_pending()
-            self._clock += 1
-            process = Process(origin.pod, origin.host, origin.pid, first=self._clock)
-            self._by_key[key] = process
-            self.processes.append(process)
-            self._recorders.starts += 1
-            if origin.host and len(self._recorders.hosts) < says.CACHE:
-                self._recorders.hosts.add(origin.host)
-            alike = self._by_pid.setdefault((origin.pod, origin.pid), [])
-            # A line runs into those of few other processes. Without this limit a hostile log makes the search long.
-            if len(alike) < says.NEIGHBOURS:
-                alike.append(process)
-        process.last = self._clock
+        return self._begin(key) if process is None else process
+
+    def _begin(self, key: _Key) -> Process:
+        """Return a new process, also if there was one of this name."""
+        self._clock += 1
+        pod, host, name = key
+        process = Process(pod, host, "" if name.startswith("dev") else name, name, first=self._clock)
+        self._by_key[key] = process
+        self.processes.append(process)
+        self._hosts.add(host)
         return process
 
-    def _torn_host(self, origin: Origin) -> Process | None:
-        """Return the known process whose host name is torn here: its start is missing, or other text precedes it."""
-        if not origin.pid or (origin.pod, origin.host, origin.pid) in self._by_key:
-            return None
-        for process in self._by_pid.get((origin.pod, origin.pid), ()):
-            runs = process.host and self._by_key.get((process.pod, process.host, process.pid)) is process
-            if runs and (origin.host.endswith(process.host) or process.host.endswith(origin.host)):
-                return process
-        return None
+    def _torn_host(self, origin: Origin) -> _Key:
+        """Return the name of the known process whose host name is torn here: its start is missing, or text precedes."""
+        key = _key(origin)
+        if not origin.pid or key in self._by_key:
+            return key
+        torn = (
+            each
+            for each in self._by_key
+            if each[1]
+            and (each[0], each[2]) == (key[0], key[2])
+            and (key[1].endswith(each[1]) or each[1].endswith(key[1]))
+        )
+        return next(torn, key)
 
     def _pieces(self, line: bytes) -> None:
         """Record a line that may contain several statements, or part of one."""
@@ -206,26 +139,36 @@ class NcclLog:
                 self._without_prefix(text)
                 continue
             # Only for lines that ran into each other: in whole lines, two hosts may use the same process number.
-            process = self._torn_host(origin) or self._process(origin)
+            process = self._process(self._torn_host(origin))
+            self._clock += 1
             if level == "INFO":
-                self._said(process, origin.tid, read_statement(text), line)
+                self._said(process, origin.tid, says.read_statement(text), line)
             elif cause := causes.find_cause(text):
+                process.last = self._clock
                 process.hit(cause, scan.quoted(line))
 
     def _said(self, process: Process, tid: str, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
-        self._record_pending()
         kind, values, once, cause = reading
         if once:
-            process = self._restarted(process, once, values if kind == "version" else "")
+            process = self._started_again(process, once, values if kind == "version" else "")
+        process.last = self._clock
         if cause:
             process.hit(cause, scan.quoted(line))
         if kind == "init":
             process.set_up = self._clock
         if kind == "mtu":
             process.mtus.setdefault(values, scan.quoted(line))
+        elif kind == "selected":
+            process.select(tid, self._without_host(values))
         elif kind:
-            self._recorders.by_kind[kind](process, tid, values)
+            _RECORD[kind](process, tid, values)
+
+    def _without_host(self, name: str) -> str:
+        """Return the network's name without the host name of the line that ran into it (``Socketspark1``)."""
+        if says.IBEXT.fullmatch(name) or name in says.KNOWN_NAMES:
+            return name
+        return next((name[:end] for end in range(1, len(name)) if name[end:] in self._hosts), name)
 
     def _without_prefix(self, text: str) -> None:
         """Record what a line without ``NCCL INFO`` still proves: starts, versions, errors, and channel statements."""
@@ -233,65 +176,50 @@ class NcclLog:
             self.version = self.version or found[1]
             if start := says.BARE_VERSION.search(text):
                 self._start(text[: start.start()])
-        end = text[-says.LONGEST :]
+        end = text[-LONGEST:]
         if "->" in end and (found := says.CHANNEL.search(end)):
-            record_channel(self._unsigned(), "", read_via(found[1]))
-        # A text may name Socket in a sentence; in files of its own, NCCL alone can have written the name.
-        elif (found := (says.TCP_NAME if self.own_files else says.TCP_FRAGMENT).search(text)) and self.processes:
+            _channel(self._unsigned(), "", says.read_via(found[1]))
+        elif self.processes and (says.TCP_FRAGMENT.search(end) or says.TORN.search(end)):
             # A torn line may only make the verdict worse, never better.
-            self._unsigned().add_channel(Via(found[1], found[2]))
-        elif self.processes and says.TORN.search(end):
-            record_torn(self._unsigned(), "", end)
+            _torn(self._unsigned(), "", end)
         at = min((at for word in says.TROUBLE if (at := text.find(word)) >= 0), default=-1)
-        if at >= 0 and (cause := causes.find_cause(text[max(0, at - says.LONGEST) : at + says.LONGEST])):
+        if at >= 0 and (cause := causes.find_cause(text[max(0, at - LONGEST) : at + LONGEST])):
             self._unsigned().hit(cause, text.strip()[:400])
 
     def _start(self, before: str) -> None:
         """Note that a server or NCCL starts, in a line that begins with ``before``."""
-        self._record_pending()
-        pod = scan.parse_origin(before).pod
-        if pod in self._started or len(self._started) < says.CACHE:
-            self._started[pod] = self._clock
+        self._started[scan.parse_origin(before).pod] = self._clock
 
     def _unsigned(self) -> Process:
         """Return the writer of all statements without NCCL's own prefix."""
-        return self._process(_UNSIGNED)
+        process = self._process(_key(_UNSIGNED))
+        process.last = self._clock
+        return process
 
-    def _restarted(self, process: Process, mark: str, version: str) -> Process:
-        """Set the process aside when a process of the same name starts again in the same log."""
+    def _started_again(self, process: Process, mark: str, version: str) -> Process:
+        """Return the process, or a new one if it prints again what each process prints once."""
         process.marks[mark] += 1
         # Another version in the same process means a second copy of the library, not a restart.
         again = process.version == version if mark == "NCCL version" else not process.version
-        started = bool(process.hits) or any(comm.started for comm in process.communicators.values())
-        if self.one_start or process.marks[mark] < 2 or not again or not started:
+        worked = bool(process.hits) or any(comm.started for comm in process.communicators.values())
+        if self.one_start or process.marks[mark] < 2 or not again or not worked:
             return process
-        self.processes.remove(process)
-        self.earlier.append(process)
-        self.crowded = self.crowded or len(self.earlier) > says.EARLIER
-        del self.earlier[: -says.EARLIER]
-        pod, host, name = key = next(key for key, known in self._by_key.items() if known is process)
-        del self._by_key[key]
-        fresh = self._process(Origin(pod, host, process.pid, "", name.removeprefix("dev")))
-        for writer in self._writers.values():
-            if writer.process is process:
-                writer.process = fresh
+        fresh = self._begin((process.pod, process.host, process.name))
         fresh.marks[mark] = 1
         return fresh
 
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
-        self._record_pending()
         if not self.one_start:
-            self.processes, self.earlier = set_aside(self.processes, self.earlier, self._started)
-            self.unready = find_unready(self.processes)
-        self.mute = find_mute([*self.processes, *self.earlier], self._started)
-        infer_nodes(self.processes)
+            self.processes, self.earlier = _set_aside(self.processes, self._started)
+        late = not self.one_start and _is_unready(self.processes)
+        self.mute = late or _is_mute([*self.processes, *self.earlier], self._started)
+        _infer_nodes(self.processes)
         return self
 
     def forget(self) -> NcclLog:
         """Drop the lines that only make reading quicker; return self."""
-        self._lines.clear()
-        self._paths.clear()
+        self._known.clear()
         return self
 
     @classmethod
@@ -306,6 +234,200 @@ class NcclLog:
                 for one in each.processes
             ]
             log._started |= {pod: base + when for pod, when in each._started.items()}
-            log.version, log.crowded = log.version or each.version, log.crowded or each.crowded
+            log.version = log.version or each.version
             log._clock += each._clock
         return log.finish()
+
+
+def _key(origin: Origin) -> _Key:
+    return origin.pod, origin.host, origin.pid or f"dev{origin.device}"
+
+
+def _set_aside(processes: Sequence[Process], started: Mapping[str, int]) -> tuple[list[Process], list[Process]]:
+    """Return the current processes, and those that a later one replaced, with all their ranks.
+
+    The later one has the same name, or the same GPU of the same host, and is seen to start; if the earlier one used
+    TCP, by its version line or by the start of a server between them (``started``).
+    """
+
+    def begins(before: Process, process: Process) -> bool:
+        tcp = not before.stays_on_node and any(map(is_tcp, before.channels | before.selections))
+        between = (when for pod, when in started.items() if pod in ("", process.pod))
+        anew = bool(process.marks) or any(before.last <= when < process.first for when in between)
+        return anew if tcp else process.begins
+
+    last: dict[tuple[str, str, str], Process] = {}
+    # {commId of a process that was replaced: when}
+    over: dict[str, int] = {}
+    replaced: set[Process] = set()
+    for process in sorted(processes, key=lambda p: p.first):
+        named = process.gpus if process.host or process.pod else set()
+        for place in {process.name} | named:
+            before = last.get((process.pod, process.host, place))
+            # Ranks of one communicator run at the same time, regardless of how their logs were concatenated. NCCL never
+            # uses a commId again, so containers of one name (docker --hostname) are told apart from a restart.
+            later = before is not None and before.last < process.first and not before.groups & process.groups
+            if before and later and begins(before, process):
+                replaced.add(before)
+                over |= dict.fromkeys(before.groups, process.first)
+            last[process.pod, process.host, place] = process
+    kept: list[Process] = []
+    earlier: list[Process] = []
+    for process in processes:
+        ended = min((over[group] for group in process.groups & over.keys()), default=0)
+        (earlier if process in replaced or process.last < ended else kept).append(process)
+    return kept, earlier
+
+
+def _is_unready(processes: Sequence[Process]) -> bool:
+    """Tell whether a process started after the set-up of all finished ones, and is not ready itself."""
+    end = max((process.set_up or process.last for process in processes if process.has_finished), default=None)
+    return any(end is not None and p.first > end and p.marks and not p.communicators for p in processes)
+
+
+def _is_mute(processes: Sequence[Process], started: Mapping[str, int]) -> bool:
+    """Tell whether a server or NCCL started again, and no process has set NCCL up since.
+
+    ``started`` has the time of the last start of each pod that named no process.
+    """
+
+    def silent(pod: str, when: int) -> bool:
+        own = [process for process in processes if process.pod == pod or not pod]
+        # A rank that had finished and goes on, for example with another connection, did not start again.
+        new = (max(p.first, p.set_up) > when or (p.last > when and not p.has_finished) for p in own)
+        return any(p.has_finished or p.channels for p in own) and not any(new)
+
+    return any(silent(pod, when) for pod, when in started.items())
+
+
+def _infer_nodes(processes: Iterable[Process]) -> None:
+    """Derive the number of nodes from the participants if NCCL is too old to print it."""
+    groups: dict[tuple[str, int], list[tuple[str, Communicator]]] = {}
+    for process in processes:
+        for comm in process.communicators.values():
+            if comm.nranks > 1 and not comm.nodes and process.host:
+                groups.setdefault((comm.shared_id, comm.nranks), []).append((process.host, comm))
+    for (_shared_id, nranks), members in groups.items():
+        hosts = {host for host, _comm in members}
+        ranks = {comm.rank for _host, comm in members}
+        # Compare lengths first: a torn line may state billions of ranks, and a set of that size would use all memory.
+        complete = len(ranks) == nranks and ranks == set(range(nranks))
+        devices = {comm.device for _host, comm in members}
+        if len(hosts) > 1 or (complete and len(devices) == nranks and "" not in devices):
+            for _host, comm in members:
+                comm.nodes = len(hosts)
+
+
+def _init(process: Process, tid: str, values: tuple[str, int, int, str, str, bool, str]) -> None:
+    identity, rank, nranks, device, shared, start, shrunk = values
+    known = process.communicators.get(identity)
+    # NCCL reused the address if a communicator starts there again, or is completed there a second time.
+    again = known is not None and (known.started if start else known.complete)
+    comm = _communicator(process, tid, identity, rank, nranks, None if again else known)
+    if start:
+        comm.started = True
+    else:
+        comm.complete = True
+    comm.device = device or comm.device
+    comm.shared_id = shared or comm.shared_id
+    if shrunk in process.communicators:
+        # Ranks that were shrunk away are no longer missing.
+        process.communicators[shrunk].shrunk = True
+
+
+def _nodes(process: Process, tid: str, values: tuple[str, int, int, int, int, bool]) -> None:
+    identity, rank, nranks, nodes, local_ranks, mnnvl = values
+    comm = _communicator(process, tid, identity, rank, nranks, process.communicators.get(identity))
+    comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
+
+
+def _communicator(
+    process: Process, tid: str, identity: str, rank: int, nranks: int, comm: Communicator | None
+) -> Communicator:
+    """Return a communicator that its thread sets up, a new one if there is none."""
+    if comm is None:
+        _retire(process, identity)
+        comm = process.communicators[identity] = Communicator(identity, rank, nranks)
+    comm.rank, comm.nranks = rank, nranks
+    comm.network = process.pending_network.pop(tid, "") or comm.network
+    process.start_communicator(tid, comm)
+    return comm
+
+
+def _retire(process: Process, identity: str) -> None:
+    """Drop a communicator whose address is reused, and the oldest one when there are too many."""
+    old = process.communicators.pop(identity, None)
+    if old is None and len(process.communicators) >= _COMMUNICATORS:
+        old = process.communicators.pop(next(iter(process.communicators)))
+    if old is not None:
+        process.abandoned += old.started and not old.finished and old.nranks > 1
+        if not old.channels and old.crosses_nodes is not False and is_tcp(old.network):
+            process.dropped_tcp = old.network
+        process.crossed |= bool(old.crosses_nodes and not old.mnnvl)
+
+
+def _channel(process: Process, tid: str, via: Via) -> None:
+    if via.network:
+        process.add_channel(via, tid)
+    elif via.intra:
+        process.intra[via.intra] += 1
+    else:
+        _torn(process, tid, via.torn)
+
+
+def _torn(process: Process, _tid: str, text: str) -> None:
+    """Record the start of a channel line whose end is missing, or its end."""
+    if found := says.TCP_FRAGMENT.search(text):
+        process.add_channel(Via(found[1], found[2]))
+    else:
+        # An empty name is the worst: it may be TCP.
+        process.torn[text.strip().rpartition("NET/")[2][:40] if "NET/" in text else ""] = None
+
+
+def _collnet(process: Process, _tid: str, network: str) -> None:
+    process.collnet[network] += 1
+
+
+def _banner(process: Process, _tid: str, values: tuple[bool, list[str]]) -> None:
+    socket, devices = values
+    listed = process.socket_devices if socket else process.ib_devices
+    listed += [device for device in devices if device not in listed]
+
+
+def _connected(process: Process, tid: str, identity: str) -> None:
+    named = process.communicators.get(identity) or process.current.get(tid)
+    for comm in [named] if named else list(process.communicators.values())[-1:]:
+        comm.connected = True
+
+
+def _provider(process: Process, _tid: str, name: str) -> None:
+    # A provider of TCP stays: the worse of two counts.
+    if process.provider.partition(";")[0] not in TCP_PROVIDERS:
+        process.provider = name
+
+
+def _version(process: Process, _tid: str, version: str) -> None:
+    process.version = process.version or version
+
+
+# {kind of a statement: what records its values, which a thread of a process wrote}
+_RECORD: dict[str, Callable[[Process, str, Any], None]] = {
+    # "NET/IB : Using [0]rocep1s0f0:1/RoCE …": devices
+    "banner": _banner,
+    # "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0": the path of a connection
+    "channel": _channel,
+    # "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0": a reduction inside the network
+    "collnet": _collnet,
+    # "Connected all rings": a communicator works
+    "connected": _connected,
+    # "comm 0x1 rank 0 nranks 2 … Init START" and "… Init COMPLETE"
+    "init": _init,
+    # "comm 0x1 rank 0 nRanks 2 nNodes 2 …"
+    "nodes": _nodes,
+    # "NET/OFI Selected provider is efa"
+    "provider": _provider,
+    # the start of a channel line, whose end is missing
+    "torn": _torn,
+    # "NCCL version 2.28.9+cuda13.0"
+    "version": _version,
+}

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from .statements import NAMES, bounded
+# Limits the memory for a program that creates communicators, each in another thread, for days.
+THREADS = 256
 
 # {network: {device: channels}}
 Channels = dict[str, dict[str, int]]
@@ -47,16 +48,12 @@ class Via:
     network: str = ""
     device: str = ""
     gdr: bool = False
-    communicator: str = ""
     intra: str = ""
     torn: str = ""
 
 
-NO_PATH = Via()
-
-
 class Reading(NamedTuple):
-    """The content of a statement: ``kind`` names the method of the log that records ``values``; empty: no content.
+    """The content of a statement: ``kind`` names the function that records ``values``; empty: no content.
 
     ``once`` is the start of a statement that a process prints once, at its start; ``cause`` is the cause it shows.
     """
@@ -65,11 +62,6 @@ class Reading(NamedTuple):
     values: Any = ()
     once: str = ""
     cause: str = ""
-
-    @property
-    def plain(self) -> bool:
-        """Tell whether only its kind has to be recorded."""
-        return not (self.once or self.cause or self.kind in ("init", "mtu", ""))
 
 
 # Compared by identity, because two ranks may have equal values.
@@ -134,6 +126,8 @@ class Process:
     pod: str
     host: str
     pid: str
+    # Its pid, or its device where the log has no pid.
+    name: str = ""
     first: int = 0
     last: int = 0
     version: str = ""
@@ -162,28 +156,29 @@ class Process:
     # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
 
-    def add_channel(self, via: Via, tid: str = "", count: int = 1) -> None:
-        """Count channels for the process and for the communicator that its thread set up last."""
-        network, device = via.network, via.device
-        if (devices := self.channels.get(network)) is None:
-            network = bounded(network, self.channels)
-            devices = self.channels.setdefault(network, {})
-        if device not in devices and len(devices) >= NAMES:
-            device = "0"
-        devices[device] = devices.get(device, 0) + count
-        self.gdr += via.gdr * count
-        comm = self.communicators.get(via.communicator) or self.current.get(tid)
+    def add_channel(self, via: Via, tid: str = "") -> None:
+        """Count a channel for the process and for the communicator that its thread set up last."""
+        devices = self.channels.setdefault(via.network, {})
+        devices[via.device] = devices.get(via.device, 0) + 1
+        self.gdr += via.gdr
+        comm = self.current.get(tid)
         if comm is None and len(self.communicators) == 1:
             comm = next(iter(self.communicators.values()))
         if comm is not None:
-            if (own := comm.channels.get(network)) is None:
-                own = comm.channels[network] = {}
-            own[device] = own.get(device, 0) + count
-            comm.gdr += via.gdr * count
+            own = comm.channels.setdefault(via.network, {})
+            own[via.device] = own.get(via.device, 0) + 1
+            comm.gdr += via.gdr
+
+    def select(self, tid: str, network: str) -> None:
+        """Note the network that a thread chose for the communicator that it sets up next."""
+        self.selections[network] += 1
+        if len(self.pending_network) >= THREADS:
+            self.pending_network.pop(next(iter(self.pending_network)))
+        self.pending_network[tid] = network
 
     def start_communicator(self, tid: str, comm: Communicator) -> None:
         """Make a communicator the current one of a thread."""
-        if tid not in self.current and len(self.current) >= NAMES:
+        if tid not in self.current and len(self.current) >= THREADS:
             self.current.pop(next(iter(self.current)))
         before = self.current.get(tid)
         if before is not None and before is not comm and before.started:

@@ -29,8 +29,6 @@ class Report:
     causes: list[dict[str, Any]]
     own_files: bool = False
     mute: bool = False
-    crowded: bool = False
-    unready: str = ""
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -94,8 +92,6 @@ def make_report(log: NcclLog, source: str) -> Report:
         ranked(log.processes, source),
         log.own_files,
         log.mute,
-        log.crowded,
-        log.unready,
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .statements import LONGEST
+from .statements import LAST_WORDS, LONGEST
 
 # From 128 KiB on, glibc takes each chunk from the kernel, page by page: reading then costs twice the time.
 CHUNK = (1 << 17) - (1 << 12)
@@ -30,18 +30,13 @@ _HIT = re.compile(
     rb"N(?:CCL(?: (?:INFO|WARN|ATTN|version|error)|\.cpp:)|ET(?:/[A-Za-z]| plugin)|one, [a-z]\w+=|" + _VLLM + rb")"
 )
 _VLLM_START = re.compile(rb"N" + _VLLM)
-# What PyTorch, Gloo and a driver say when a process ends. It stands in the end of a log and need not name NCCL.
-_LAST_WORDS = (
-    b"DistStoreError",
-    b" clients joined",
-    b"Segfault encountered",
-    b"Fatal Python error: Segmentation fault",
-    b"Unable to find address for: ",
-    b"erdma",
-)
-_RCCL = re.compile(rb"RCCL version[^\n]*")
 # A burst continues while NCCL occurs within _NEAR bytes after it. It grows by _BURST bytes at first, then doubles.
 _NEAR, _BURST = 256, 1024
+
+_LAST_WORDS = re.compile("|".join(map(re.escape, LAST_WORDS)).encode())
+# A line without any of these says nothing, unless a server starts with it.
+SPEAKS = re.compile(rb"CCL|NET|ocket/|" + _LAST_WORDS.pattern)
+LEVELS = re.compile(rb"NCCL (?:INFO|WARN|ATTN)")
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b", "\\/": "/"}
@@ -81,13 +76,13 @@ class Statement(NamedTuple):
 NOBODY = Origin("", "", "", "", "")
 
 
-def candidate_lines(read: Callable[[int], bytes], last_words: list[bytes], size: int = CHUNK) -> Iterator[list[bytes]]:
+def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator[list[bytes]]:
     """Yield, per chunk, the lines that may contain an NCCL statement; where hits are dense, whole blocks of lines.
 
-    ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does. ``last_words`` gets the lines at
-    the end of the log that may say why a process ended.
+    ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does. The last block has the
+    lines at the end of the log that may say why a process ended.
     """
-    rest, last, heads = b"", b"", 64
+    rest, last = b"", b""
     while chunk := read(size):
         start = chunk.find(b"\n") + 1
         if rest:
@@ -107,16 +102,13 @@ def candidate_lines(read: Callable[[int], bytes], last_words: list[bytes], size:
             start = 0
         end = max(chunk.rfind(b"\n") + 1, start)
         if lines := _hits(chunk, start, end):
-            if heads:
-                # RCCL prints its version once and early, on a line that does not contain NCCL.
-                heads -= 1
-                lines += [line for line in _RCCL.findall(chunk, start, end) if not _HIT.search(line)]
             yield lines
         rest, last = chunk[end:], chunk[start:end]
     if rest and (lines := _hits(rest, 0, len(rest))):
         yield lines
-    end_of_log = (last + rest).split(b"\n") if any(word in last + rest for word in _LAST_WORDS) else []
-    last_words += [line for line in end_of_log if any(word in line for word in _LAST_WORDS) and not _HIT.search(line)]
+    ends = (last + rest).split(b"\n") if _LAST_WORDS.search(last + rest) else []
+    if words := [line for line in ends if _LAST_WORDS.search(line) and not _HIT.search(line)]:
+        yield words
 
 
 def _hits(buffer: bytes, position: int, end: int) -> list[bytes]:
@@ -208,5 +200,5 @@ def _without_next_head(body: str, following: Origin) -> str:
         return body
     at = body.rfind(f":{following.pid}:{following.tid}")
     # If two processes write to the same line, no space separates the host name from the word before: "Socketspark1".
-    # recorders.without_host separates them.
+    # NcclLog separates them.
     return body[:at]

@@ -1,15 +1,19 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Patterns of NCCL's statements, 2.3 to 2.32, of RCCL and of plugins. Private to the collection.
+"""Read one statement of NCCL 2.3 to 2.32, of RCCL or of a plugin. Private to the collection.
 
-Each comes from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each pattern.
+Each pattern comes from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
+from . import causes
+from .model import Reading, Via
 from .networks import SOCKETS
 
 # "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
@@ -51,7 +55,6 @@ INIT = re.compile(
 )
 SHRUNK = re.compile(r"ncclCommShrink comm .* parent (\w+)")
 CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
-RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
 VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
 # NCCL's first line with NCCL_DEBUG=VERSION or WARN: alone, without a prefix of NCCL, after whatever a collector writes.
 # PyTorch's errors end with "NCCL version 2.20.5", without the version of CUDA.
@@ -76,24 +79,89 @@ BORING = (
     b"thread",
     b"Trees ",
 )
+# What PyTorch, Gloo and a driver say when a process ends. It need not name NCCL.
+LAST_WORDS = (
+    "DistStoreError",
+    " clients joined",
+    "Segfault encountered",
+    "Fatal Python error: Segmentation fault",
+    "Unable to find address for: ",
+    "erdma",
+)
 # Words that may show a cause in a line without NCCL's prefix.
-TROUBLE = ("NCCL error", "NCCL WARN", "NCCL.cpp:", "NET plugin", "Error: network")
-CACHE = 4096
-# Different lines that are remembered; a job of 256 ranks has about 13,000.
-LINES = 1 << 14
-NEIGHBOURS = 16
-# Limits the memory for a program that creates and destroys communicators for days.
-COMMUNICATORS = 256
-# Limits for logs that no NCCL wrote: processes of one log and earlier starts in it, communicators of each if there are
-# more than _MANY, and different names of one kind.
-PROCESSES, EARLIER = 4096, 1024
-MANY, FEW_COMMUNICATORS = 256, 16
-NAMES = 256
-OTHER = "other"
+TROUBLE = ("NCCL error", "NCCL WARN", "NCCL.cpp:", "NET plugin", "Error: network", *LAST_WORDS)
 # NCCL cuts its lines at this length.
 LONGEST = 1024
+NOTHING = Reading()
 
 
-def bounded(name: str, known: Collection[str]) -> str:
-    """Return a name, or OTHER if too many different ones are known."""
-    return name if name in known or len(known) < NAMES else OTHER
+@lru_cache(1024)
+def read_via(text: str) -> Via:
+    """Read the text after ``via``. If two lines ran into each other, the worse of them counts."""
+    if " via " in text and TORN.search(text):
+        return Via(torn=text[text.rindex("via ") :])
+    if found := TCP_NAME.search(text) or NET.match(text):
+        return Via(found[1], found[2], "/GDRDMA" in text)
+    if found := INTRA.match(text):
+        return Via(intra=found[1])
+    return Via(torn=f"via {text}")
+
+
+def read_statement(text: str) -> Reading:
+    """Read the text after ``NCCL INFO``."""
+    text = text[:LONGEST]
+    once = next(filter(text.startswith, ONCE), "")
+    for hint, pattern, kind, values in _FORMS:
+        if hint in text and (found := pattern.search(text)):
+            # The devices may be soft-RoCE, which is only remarked.
+            return Reading(kind, values(found), once, (causes.find_cause(text) or "") if kind == "banner" else "")
+    # A complete channel line has matched above.
+    if text.startswith("Channel ") and "->" in text:
+        return Reading("torn", text)
+    if ("->" in text or "via" in text) and (TORN.search(text) or TCP_FRAGMENT.search(text)):
+        return Reading("torn", text)
+    mtu = MTU.search(text) if " mtu " in text else None
+    reading = Reading("mtu", int(mtu[1]), once) if mtu else Reading(once=once)
+    cause = causes.find_cause(text)
+    return reading._replace(cause=cause) if cause else NOTHING if reading == NOTHING else reading
+
+
+def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool, str]:
+    identity, rank, nranks, device, bus, shared, what = found.groups(default="")
+    shrunk = SHRUNK.search(found.string) if "Shrink" in found.string else None
+    gpu = f"{device}/{bus}" if bus else ""
+    return identity, int(rank), int(nranks), gpu, shared, what == "START", shrunk[1] if shrunk else ""
+
+
+def _nodes(found: re.Match[str]) -> tuple[str, int, int, int, int, bool]:
+    identity, rank, nranks, nodes, local, mnnvl = found.groups()
+    return identity, int(rank), int(nranks), int(nodes), int(local), mnnvl == "1"
+
+
+def _banner(found: re.Match[str]) -> tuple[bool, list[str]]:
+    listed = found[2].partition("; OOB")[0]
+    socket = found[1] in SOCKETS
+    return socket, (IF_DEVICE if socket else IB_DEVICE).findall(listed)
+
+
+def _first(found: re.Match[str]) -> str:
+    return str(found[1])
+
+
+def _named(found: re.Match[str]) -> str:
+    return str(found[2] or "")
+
+
+# The first item is a substring of every match. It is searched for first, which is ten times cheaper.
+_FORMS: tuple[tuple[str, re.Pattern[str], str, Callable[[re.Match[str]], Any]], ...] = (
+    ("Init ", INIT, "init", _init),
+    (" nNodes ", NODES, "nodes", _nodes),
+    (" via ", CHANNEL, "channel", lambda found: read_via(found[1])),
+    ("COLLNET/", COLLNET, "collnet", _first),
+    ("Using ", SELECTED, "selected", _first),
+    ("Assigned ", SELECTED, "selected", _first),
+    (" Using", BANNER, "banner", _banner),
+    ("Connected all", CONNECTED, "connected", _named),
+    ("rovider is ", PROVIDER, "provider", _first),
+    (" version", VERSION, "version", _first),
+)

@@ -55,11 +55,6 @@ def test_other_lines_between_channel_lines_change_no_count() -> None:
     assert channels(lines) == {"1": {"IB": {"0": 500}, "Socket": {"1": 500}}}
 
 
-def test_a_line_too_long_to_remember_counts_beside_shorter_ones() -> None:
-    long = f"s1:1:1 [0] NCCL INFO Channel {'0' * 1100}/0 : 0[0] -> 1[0] [send] via NET/IB/0"
-    assert channels([line(1, 0, 0), long, line(1, 1, 0), long]) == {"1": {"IB": {"0": 4}}}
-
-
 def test_the_order_of_a_ring_alone_names_no_process() -> None:
     assert channels(["s1:1:1 [0] NCCL INFO Channel 00/02 :    0   1"] * 100) == {}
 

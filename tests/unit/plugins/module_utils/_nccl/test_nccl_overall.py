@@ -170,13 +170,6 @@ def test_a_communicator_inside_a_node_proves_nothing_by_its_selection() -> None:
         assert rank["communicators"][0]["verdict"] == verdict
 
 
-def test_rccl_names_the_communicator_of_a_channel() -> None:
-    begun = "ncclCommInitRank comm {0} rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 commId {0} - Init COMPLETE"
-    line = f"{BOTH[0]} comm 0xa nRanks 02"
-    (rank,) = judge(log(begun.format("0xa"), begun.format("0xb"), line), "x").as_dict()["ranks"]
-    assert [each["channels"] for each in rank["communicators"]] == [{"IB": {"0": 1}}, {}]
-
-
 def test_a_torn_number_of_ranks_costs_no_memory() -> None:
     line = "ncclCommInitRank comm 0x1 rank 0 nranks 212345678901234 cudaDev 0 nvmlDev 0 busId 6000 commId 0x1 - Init"
     line += " COMPLETE"
