@@ -16,6 +16,8 @@ from .networks import is_tcp
 # An escape, a class, the start of a group, a repetition count, or one character.
 _TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]])+\]|\(\?[:!=>]|\{[^}]*\}|.")
 
+_CMA = re.compile(r"^Cma(Total|Free): +(\d+)", re.M)
+
 
 def literals(pattern: str) -> tuple[str, ...]:
     """Return the longest literal text of each alternative of a pattern; every matching line contains one of them.
@@ -119,6 +121,15 @@ def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
     named = {word for entry in telling for word in (entry["id"], entry["kind"])}
     listed = (entry for entry in found.values() if not named.intersection(EXPLAINED.get(entry["id"], ())))
     return sorted(listed, key=lambda c: (-c["confidence"], c["id"]))
+
+
+def kernel_refuses_pins(meminfo: str) -> bool:
+    """Tell from /proc/meminfo whether the kernel frees CMA that it does not count, and so refuses pins.
+
+    CmaFree is then above CmaTotal, which is 0 (NV-Kernels#590).
+    """
+    values = dict(_CMA.findall(meminfo))
+    return values.get("Total") == "0" and values.get("Free", "0") != "0"
 
 
 def name_pins(causes: Iterable[dict[str, Any]], pins: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from .._common.findings import Finding, sort_findings
 from .._kube.pod_logs import PodContainer, run_in_each
+from .causes import kernel_refuses_pins
 from .environment import effective_env, lint_env, parse_conf
 
 # Only these variables are read, so other variables (such as tokens) never leave the container.
@@ -36,20 +37,13 @@ class PodEnv:
 
     @property
     def pins(self) -> str:
-        """Return why memory can't be pinned: ``kernel``, ``memlock``, or empty if nothing shows it.
-
-        An affected kernel frees CMA that it does not count: CmaFree is above CmaTotal, which is 0 (NV-Kernels#590).
-        """
-        told = {
-            name.rstrip(":"): rest
-            for name, rest in (line.split(None, 1) for line in self.memory if len(line.split()) > 1)
-        }
-        free, total = (told.get(name, "").split(" ")[0] for name in ("CmaFree", "CmaTotal"))
-        if total == "0" and free not in ("", "0"):
+        """Return why memory can't be pinned: ``kernel``, ``memlock``, or empty if nothing shows it."""
+        if kernel_refuses_pins("\n".join(self.memory)):
             return "kernel"
+        told = dict(line.split(None, 1) for line in self.memory if len(line.split()) > 1)
         # Columns: Max locked memory, soft limit, hard limit, unit. CAP_IPC_LOCK is bit 14.
         limit = told.get("Max", "locked memory unlimited").split()[2]
-        capable = int(told.get("CapEff", "0").strip() or "0", 16) >> 14 & 1
+        capable = int(told.get("CapEff:", "0").strip() or "0", 16) >> 14 & 1
         return "" if limit == "unlimited" or capable else "memlock"
 
     @property

@@ -7,10 +7,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .._nccl.causes import kernel_refuses_pins
 from .._nccl.expectation import Expectation
 from .._nccl.log import NcclLog
 from .._nccl.overall import judge_all
 from .nccl_files import Look, open_file
+
+# The node's, not the container's. Whether the server's locked memory is limited can't be seen from another container.
+_MEMINFO = Path("/proc/meminfo")
 
 
 class Judgement:
@@ -34,7 +38,8 @@ class Judgement:
         for process in log.processes:
             # Whichever host name NCCL writes.
             process.pod = self._pod
-        return judge_all({self._pod: log}, self._expect, self._places)
+        pins = {self._pod: "kernel"} if kernel_refuses_pins(_MEMINFO.read_text()) else {}
+        return judge_all({self._pod: log}, self._expect, self._places, pins)
 
     def _log(self, path: Path) -> NcclLog:
         with open_file(path) as read:

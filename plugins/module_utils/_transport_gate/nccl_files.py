@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 _BLOCK = 1 << 20
+# start_rank.py names the files %h.%p: host name up to its first dot, and process number.
+_NAME = re.compile(r"[\w-]+\.\d+", re.A)
 Signature = tuple[tuple[str, int, int], ...]
 
 
@@ -101,6 +104,7 @@ class NcclFiles:
         found = {path: path.lstat() for path in first.iterdir()}
         foreign += [f"{path.name!a} is no regular file" for path in found if not stat.S_ISREG(found[path].st_mode)]
         regular = [path for path in found if stat.S_ISREG(found[path].st_mode)]
+        foreign += [f"the file {path.name!a} was added" for path in regular if not _NAME.fullmatch(path.name)]
         order = sorted(regular, key=lambda path: (found[path].st_mtime_ns, path.name))
         return first.name, {path: found[path] for path in order}, foreign
 

@@ -79,7 +79,7 @@ def written(start: Path) -> None:
 
 def replaced(file: Path) -> None:
     # The old file keeps its inode, as it does while NCCL has it open.
-    file.rename(file.with_suffix(".kept"))
+    file.rename(file.parent.with_name("kept"))
     file.write_bytes(b"123456")
 
 

@@ -59,7 +59,7 @@ def test_tcp_with_a_forged_file_is_found_by_the_counters(rank: Rank, monkeypatch
     assert [rank.step(25) for _look in range(3)] == ["Proven", "Proven", "CountersSilent"]
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "directory", "earlier start", "file beside the starts"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory", "earlier start", "file beside the starts", "other name"])
 def test_what_is_no_file_of_this_start_proves_nothing(rank: Rank, tmp_path: Path, kind: str) -> None:
     rank.nccl("1")
     real = rank.logs / "1" / "g-0-0.40"
@@ -71,6 +71,9 @@ def test_what_is_no_file_of_this_start_proves_nothing(rank: Rank, tmp_path: Path
         os.mkfifo(real)
     elif kind == "directory":
         real.mkdir()
+    elif kind == "other name":
+        # NCCL_DEBUG_FILE ends with %h.%p: host name and process number.
+        (rank.logs / "1" / "g-0-0.40.copy").write_text(text)
     elif kind == "earlier start":
         rank.start("2")
         (rank.logs / "1").mkdir()

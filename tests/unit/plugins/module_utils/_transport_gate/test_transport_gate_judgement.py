@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl import statements
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import nccl_files
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import judgement, nccl_files
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.judgement import Judgement
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.nccl_files import NcclFiles, open_file
 from gate_rank import GATE, LINES
@@ -75,14 +74,29 @@ def test_a_new_start_reads_everything_again(place: Place) -> None:
     assert place.read == ["g-0-0.40"]
 
 
-def test_more_processes_than_one_log_can_tell_apart_are_proven(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "PROCESSES", 3)
+def test_each_process_of_a_rank_has_a_file(place: Place) -> None:
     for pid in range(40, 50):
         place.write(pid)
     judged = place.judge()
     assert judged["satisfied"], judged["msg"]
     assert len(judged["ranks"]) == 10
     assert {rank["pod"] for rank in judged["ranks"]} == {"g-0-0"}
+
+
+@pytest.mark.parametrize(
+    ("free", "why"), [("9700000", "kexec handover (kho) keeps memory"), ("0", "or locked memory is limited")]
+)
+def test_the_node_s_memory_says_why_nothing_could_be_pinned(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: str, why: str
+) -> None:
+    place.write(40)
+    with (place.start / "g-0-0.40").open("a") as stream:
+        stream.write(
+            "g-0-0:40:40 [0] misc/ibvwrap.cc:95 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory\n"
+        )
+    (tmp_path / "meminfo").write_text(f"MemTotal: 1 kB\nCmaTotal:              0 kB\nCmaFree:         {free} kB\n")
+    monkeypatch.setattr(judgement, "_MEMINFO", tmp_path / "meminfo")
+    assert why in place.judge()["causes"][0]["summary"]
 
 
 def test_a_file_that_vanishes_between_two_steps_is_no_proof(place: Place) -> None:
