@@ -22,13 +22,14 @@ WEIGHT: dict[Kind, float] = {"init": 0.95, "fatal": 0.9, "failure": 0.5, "fallba
 
 @dataclass(frozen=True)
 class Cause:
-    """One entry of the catalogue: the pattern of its log line, its meaning and its remedy."""
+    """One entry of the catalogue: the pattern of its log line, its meaning, its remedy, and what prints the line."""
 
     id: str
     kind: Kind
     pattern: str
     summary: str
     remedy: str
+    source: str
     confidence: float | None = None
 
 

@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read NCCL logs from files and texts, and keep trimmed copies of them. Private to the collection."""
+"""Read NCCL logs from files, texts and pods, judge them, and keep trimmed copies. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from .._kube.client import at_once
+from .._kube.errors import ClusterError
+from .._kube.pod_logs import PodContainer
 from .expectation import Expectation
 from .log import NcclLog
-from .overall import judge_all
+from .overall import is_final, judge_all, nothing_read
+
+LOG_DIR = "/var/log/nccl"
+"""The directory of NCCL's files in server and sidecar; each start of the server has its own directory below it."""
+LOG_FILES = f"{LOG_DIR}/*/*"
 
 # read(n) of an open log, like that of a binary file
 Opened = AbstractContextManager[Callable[[int], bytes]]
@@ -32,6 +39,11 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 UNREADABLE = (OSError, EOFError, UnicodeError, lzma.LZMAError, zlib.error)
 """The exceptions raised while reading a damaged or missing log."""
 _KEPT_BYTES = 4 << 20
+# With NCCL_DEBUG_FILE, NCCL begins each line itself (ncclDebugLogV in debug.cc of NCCL 2.17.1 to 2.32.3): time stamp in
+# brackets, host:pid:tid, device. A warning has an empty line before it.
+_OWN = re.compile(rb"(?:\[[^\]\n]*\] ?)?\S+:\d+:\d+ \[\d+\] .*NCCL [A-Z]+ |NCCL version |\s*$")
+# A server's output has other lines long before this one.
+_LINES = 100_000
 
 
 class SourceError(Exception):
@@ -167,3 +179,46 @@ def write_private(path: Path, data: bytes) -> str:
     path.chmod(0o600)
     path.write_bytes(data)
     return str(path)
+
+
+def written_by_nccl(path: Path) -> bool:
+    """Return whether a file has NCCL's lines alone, as a file of NCCL_DEBUG_FILE has; raise SourceError."""
+    seen = False
+    try:
+        with open_log(path) as stream:
+            for _number, line in zip(range(_LINES), stream, strict=False):
+                if not _OWN.match(line):
+                    return False
+                seen = seen or b"NCCL" in line
+    except UNREADABLE as error:
+        raise SourceError(f"{path} can't be read: {error}") from error
+    return seen
+
+
+def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **options: Any) -> Sources:
+    """Return the logs of pods, or the files named by ``NCCL_DEBUG_FILE``; ``options`` are passed to the API.
+
+    Where NCCL has files, the container's output is not read: a prompt that the server prints may quote NCCL's lines.
+    """
+    # A device such as /dev/stdout is the container's output, which is read in any case.
+    file = "" if log_file.startswith(("/dev/", "/proc/")) else log_file
+    pattern = file.replace("%h", "*").replace("%p", "*")
+    places = list(containers)
+    opened = at_once(lambda each: each.open_files(pattern) if pattern else each.open_log(**options), places)
+    return {each.pod: [one] for each, one in zip(places, opened, strict=True)}
+
+
+def judge_until_final(
+    judge: Callable[[], Judgement], timeout: float, now: Callable[[], float], pause: Callable[[], None]
+) -> Judgement:
+    """Judge until waiting longer cannot change the verdict, or the time is over. Unreadable logs count as no logs."""
+    deadline = now() + timeout
+    while True:
+        try:
+            result, kept = judge()
+            over = is_final(result)
+        except (SourceError, ClusterError) as error:
+            result, kept, over = nothing_read(str(error)), {}, False
+        if over or now() >= deadline:
+            return result, kept
+        pause()

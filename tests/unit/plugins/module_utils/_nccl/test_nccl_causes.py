@@ -22,7 +22,9 @@ CAUSES = yaml.safe_load(FIXTURE.read_text(encoding="utf-8"))
 def test_every_cause_with_a_pattern_has_lines() -> None:
     # test_nccl_overall has the lines of mtu_differs, which one line alone cannot show.
     assert set(CAUSES) == {cause.id for cause in CATALOGUE} - {"mtu_differs"}
-    assert all(cause.summary and cause.remedy and 0 < (cause.confidence or 1) <= 1 for cause in CATALOGUE)
+    assert all(
+        cause.summary and cause.remedy and cause.source and 0 < (cause.confidence or 1) <= 1 for cause in CATALOGUE
+    )
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.own_files import written_by_nccl
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import SourceError
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import SourceError, written_by_nccl
 
 REAL = Path(__file__).parents[3] / "fixtures" / "nccl" / "real"
 NCCL = re.compile(rb" NCCL (?:INFO|WARN|ATTN) |^NCCL version|^\n")
