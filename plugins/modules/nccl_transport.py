@@ -15,14 +15,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import overall
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import judge_until_final, pod_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
     Judgement,
     expand,
     judge_sources,
-    judge_until_final,
     keep_evidence,
     local_sources,
-    pod_sources,
     written_by_nccl,
 )
 

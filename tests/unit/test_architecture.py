@@ -212,6 +212,11 @@ def test_a_module_ships_only_what_it_is_allowed_to(module: str) -> None:
     assert shipped <= SHIPS.get(module, set())
 
 
+def test_the_reader_of_log_files_needs_no_client_of_kubernetes() -> None:
+    """scripts/nccl_verdict.py runs where only Python is; the client would cost it half a second and 30 MiB."""
+    assert not {name for name in closure("module_utils._nccl.sources") if name.startswith("module_utils._kube")}
+
+
 def test_the_reader_of_imports_sees_every_form() -> None:
     names = set(architecture.imported_names(FILES["module_utils._rdma.gids"]))
     assert "module_utils._sriov.physical_functions" in names

@@ -15,8 +15,8 @@ from .statements import LAST_WORDS, LONGEST
 
 # From 128 KiB on, glibc takes each chunk from the kernel, page by page: reading then costs twice the time.
 CHUNK = (1 << 17) - (1 << 12)
-# NCCL cuts its own lines at 1024 bytes. A line longer than this limit is a log inside a JSON string, or not text.
-_LONGEST = 1 << 18
+# NCCL cuts its own lines at 1024 bytes. A line longer than this limit is not text; it is read in pieces.
+_LONGEST = 1 << 20
 
 # "NCCL INFO …", statements whose prefix was torn off, PyTorch's watchdog (ProcessGroupNCCL.cpp), and the lines that an
 # engine prints when it starts: SGLang's server_args (its first unset option, "None, name=") and vLLM's three. All
@@ -82,25 +82,18 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
     ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does. The last block has the
     lines at the end of the log that may say why a process ended.
     """
-    rest, last = b"", b""
+    rest = last = b""
     while chunk := read(size):
-        start = chunk.find(b"\n") + 1
+        start = 0
         if rest:
-            if not start and len(rest) < _LONGEST:
-                rest += chunk
-                continue
             # Copy only the line that spans two chunks.
-            seam = rest + chunk[:start]
-            if not start:
-                cut = rest.rfind(b"\\n")
-                # What stays must get shorter, or the line would be copied again for every chunk.
-                cut = cut if cut > len(rest) // 2 else len(rest)
-                seam, chunk = rest[:cut], rest[cut:] + chunk
-            if lines := _hits(seam, 0, len(seam)):
+            start = chunk.find(b"\n") + 1 or len(chunk)
+            rest += chunk[:start]
+            if chunk[start - 1 : start] != b"\n" and len(rest) < _LONGEST:
+                continue
+            if lines := _hits(rest, 0, len(rest)):
                 yield lines
-        else:
-            start = 0
-        end = max(chunk.rfind(b"\n") + 1, start)
+        end = chunk.rfind(b"\n", start) + 1 or start
         if lines := _hits(chunk, start, end):
             yield lines
         rest, last = chunk[end:], chunk[start:end]

@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read NCCL logs from files, texts and pods, judge them, and keep trimmed copies. Private to the collection."""
+"""Read NCCL logs from files and texts, judge them, and keep trimmed copies. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,16 +17,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from .._kube.client import at_once
-from .._kube.errors import ClusterError
-from .._kube.pod_logs import PodContainer
 from .expectation import Expectation
 from .log import NcclLog
-from .overall import is_final, judge_all, nothing_read
-
-LOG_DIR = "/var/log/nccl"
-"""The directory of NCCL's files in server and sidecar; each start of the server has its own directory below it."""
-LOG_FILES = f"{LOG_DIR}/*/*"
+from .overall import judge_all
 
 # read(n) of an open log, like that of a binary file
 Opened = AbstractContextManager[Callable[[int], bytes]]
@@ -193,32 +186,3 @@ def written_by_nccl(path: Path) -> bool:
     except UNREADABLE as error:
         raise SourceError(f"{path} can't be read: {error}") from error
     return seen
-
-
-def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **options: Any) -> Sources:
-    """Return the logs of pods, or the files named by ``NCCL_DEBUG_FILE``; ``options`` are passed to the API.
-
-    Where NCCL has files, the container's output is not read: a prompt that the server prints may quote NCCL's lines.
-    """
-    # A device such as /dev/stdout is the container's output, which is read in any case.
-    file = "" if log_file.startswith(("/dev/", "/proc/")) else log_file
-    pattern = file.replace("%h", "*").replace("%p", "*")
-    places = list(containers)
-    opened = at_once(lambda each: each.open_files(pattern) if pattern else each.open_log(**options), places)
-    return {each.pod: [one] for each, one in zip(places, opened, strict=True)}
-
-
-def judge_until_final(
-    judge: Callable[[], Judgement], timeout: float, now: Callable[[], float], pause: Callable[[], None]
-) -> Judgement:
-    """Judge until waiting longer cannot change the verdict, or the time is over. Unreadable logs count as no logs."""
-    deadline = now() + timeout
-    while True:
-        try:
-            result, kept = judge()
-            over = is_final(result)
-        except (SourceError, ClusterError) as error:
-            result, kept, over = nothing_read(str(error)), {}, False
-        if over or now() >= deadline:
-            return result, kept
-        pause()

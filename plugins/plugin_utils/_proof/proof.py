@@ -18,14 +18,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod
     lint_environments,
     read_environments,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_FILES, judge_until_final, pod_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.networks import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, nothing_read
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
-    LOG_FILES,
     judge_sources,
-    judge_until_final,
     keep_evidence,
-    pod_sources,
     write_private,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters

@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, TransportGate
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import LOG_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .caches import cache_env
 from .model import Plan, RankPlan

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR, TRANSPORT
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import LOG_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan, RankPlan
 from .pods import PodOptions, own_addresses

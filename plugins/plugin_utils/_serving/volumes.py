@@ -10,7 +10,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import NAMESPACE
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made, on_hosts
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import LOG_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .caches import CACHE
 from .model import Plan

@@ -15,7 +15,7 @@ import kubernetes
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl import sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl import live
 from ansible_collections.gb10.cluster.plugins.modules import nccl_transport
 from kube_samples import FakeApi, pod
 
@@ -198,7 +198,7 @@ def test_the_example_for_pods_runs_as_it_is_written(
     assert (status, result["verdict"], len(result["ranks"])) == (0, "ib", 4)
     selector = "gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank"
     assert asked[0] == {"namespace": "gb10-serving", "label_selector": selector}
-    assert {(one["container"], one["command"][-1]) for one in asked[1:]} == {("transport", sources.LOG_FILES)}
+    assert {(one["container"], one["command"][-1]) for one in asked[1:]} == {("transport", live.LOG_FILES)}
     assert [rank["pod"] for rank in result["ranks"]] == [f"gemma-{rank}-0" for rank in range(4)]
 
 

@@ -161,20 +161,10 @@ NO_PASS = {
         Expectation(),
         "different transports",
     ),
-    "a statement of a real process that a prompt continues in the next line": (
-        said(*DONE, "Channel 00/02 :    0   1") + "my link is a[0] -> b[1] [send] via NET/IB/0\n",
-        Expectation(),
-        "nothing in the log says which transport",
-    ),
     "a process that started after the channel lines and has set up nothing": (
         said(*START) + SOUND + said(*START, "Bootstrap : Using eth0:10.0.0.1<0>", pid=2),
         Expectation(),
         "NCCL says nothing since",
-    ),
-    "many torn lines before the one that may be TCP": (
-        SOUND + said(*(f"{HALF}IBx{n}" for n in range(300)), f"{HALF}So", pid=2),
-        Expectation(),
-        "a torn channel line may hide TCP",
     ),
     "an idle communicator over TCP before many others": (
         said("Using network Socket", *DONE)
