@@ -19,10 +19,10 @@ from .statements import LONGEST, NOTHING
 _Key = tuple[str, str, str]
 # All statements without NCCL's own prefix; this device can't occur in a log.
 _UNSIGNED = NOBODY._replace(device="-")
-# Different lines, and different texts before "NCCL INFO", that are remembered; a job of 256 ranks has about 13,000.
-_LINES, _WRITERS = 1 << 14, 4096
+# Different lines, and different texts before "NCCL INFO", that are remembered.
+_LINES, _WRITERS = 1 << 13, 4096
 # Limits the memory for a program that creates and destroys communicators for days.
-_COMMUNICATORS = 256
+_COMMUNICATORS = 128
 
 
 class NcclLog:
