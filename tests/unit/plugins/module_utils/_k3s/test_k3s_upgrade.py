@@ -67,6 +67,11 @@ def test_what_is_refused(target: str, rule: str) -> None:
     assert [told["where"] for told in plan.as_dict()["findings"]] == ["spark1", "control", "spark2"]
 
 
+def test_a_target_that_is_no_version_is_refused_even_without_hosts() -> None:
+    with pytest.raises(ValueError, match="latest"):
+        upgrade.plan_upgrade([], "latest", group_running=False, group_stopped_by_us=False)
+
+
 def test_the_next_minor_is_fine() -> None:
     assert not upgrade.plan_upgrade(CLUSTER, "v1.37.0+k3s1", group_running=False, group_stopped_by_us=False).findings
 
@@ -127,8 +132,8 @@ def test_marks_and_instances_are_read_from_the_cluster() -> None:
         {"host": "spark1", "node": "s1", "server": False, "installed": NEW, "stale": True},
     ]
     cluster_nodes = [
-        {"metadata": {"name": "c0", "annotations": {"gb10.cluster/upgrade": NEW}}},
         {"metadata": {"name": "s1"}},
+        {"metadata": {"name": "c0", "annotations": {"gb10.cluster/upgrade": NEW}}},
     ]
     assert upgrade.read_nodes(hosts, cluster_nodes) == [
         upgrade.Node("control", True, OLD, False, True),

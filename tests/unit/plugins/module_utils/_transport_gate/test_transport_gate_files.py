@@ -63,12 +63,15 @@ def test_links_and_pipes_that_the_server_makes_are_not_read(tmp_path: Path) -> N
     (start / "token").symlink_to(secret / "token")
     files = NcclFiles(logs)
     assert (list(files.new_lines()), files.look().files) == ([], ())
+    assert "directory" not in files.look().changed
+    opened = list(Path("/proc/self/fd").iterdir())
     # The server replaces the directory of its start after the sidecar has looked.
     with pytest.raises(OSError, match="9"), open_file(logs / "9" / "token"):
         pass
     for name in ("token", "pipe"):
         with pytest.raises(OSError, match=r"token|not a regular file"), open_file(start / name):
             pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(opened)
 
 
 def written(start: Path) -> None:
@@ -90,9 +93,14 @@ def replaced(file: Path) -> None:
         (lambda start: (start / "h.42").write_bytes(b"1"), ""),
         (lambda start: (start / "h.40").write_bytes(b"1234"), "h.40 shrank from 5 to 4 bytes"),
         (lambda start: (start / "h.41").unlink(), "h.41 is missing"),
+        (lambda start: (shutil.rmtree(start), start.mkdir()), "h.40 is missing; h.41 is missing"),
         (lambda start: replaced(start / "h.40"), "h.40 was replaced"),
         (lambda start: (start / "h.42").mkdir(), "'h.42' is no regular file"),
         (lambda start: (start.parent / "9").mkdir(), "the directory 9 was added"),
+        (
+            lambda start: [(start.parent / name).mkdir() for name in ("9", "10")],
+            "the directory 9 was added; the directory 10 was added",
+        ),
         (lambda start: (start.parent / "a\nb").mkdir(), "the directory 'a\\nb' was added"),
         (lambda start: (start.parent / "\u0663").mkdir(), "the directory '\\u0663' was added"),
     ],
@@ -108,6 +116,10 @@ def test_what_nccl_does_not_do_to_its_files_is_named(
     looks = [files.look() for _again in range(2)]
     assert [look.changed for look in looks] == [said] * 2
     assert looks[0].start == "1"
+    # What was undone stays named.
+    if (start / "h.42").is_dir():
+        (start / "h.42").rmdir()
+        assert files.look().changed == said
     # The next start has evidence of its own.
     shutil.rmtree(tmp_path)
     tmp_path.mkdir()

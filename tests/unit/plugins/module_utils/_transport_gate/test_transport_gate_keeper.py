@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
+from http.client import BadStatusLine
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import serve_pages
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import keeper
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.keeper import lives
 
 # Each start takes the next line of the plan. The program answers while the file "up" exists.
@@ -32,6 +36,7 @@ def work():
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "raises":
+        print("its last words")
         raise RuntimeError("a fault")
     if how == "exits":
         sys.exit(3)
@@ -95,11 +100,15 @@ def test_a_program_that_crashes_is_started_again_in_its_container(container: lis
     assert container[0].process.poll() is None
     status, output, errors = container[0].stop()
     assert status == 0
-    ends = [line.partition("the program ")[2] for line in output.splitlines()]
+    ends = [line.partition("the program ")[2] for line in output.splitlines() if "the program " in line]
     again = "; it is started again"
     assert ends == [f"ended with status -9{again}", *[f"ended with status 1{again}"] * 2]
     assert "RuntimeError: a fault" in errors
     assert "SystemExit: 3" in errors
+    assert output.splitlines().count("its last words") == 1
+    # A child ends by itself: it neither takes the work of its parent nor the way in which that one ends.
+    assert "ChildProcessError" not in errors
+    assert "SystemExit: 0" not in errors
     # The program ends with its container.
     for _look in range(100):
         try:
@@ -138,6 +147,55 @@ def test_a_program_lives_if_its_page_says_so(status: int, alive: bool) -> None:
         server.shutdown()
         server.server_close()
     assert not lives(server.server_address[1])
+
+
+@pytest.mark.parametrize("error", [OSError("refused"), BadStatusLine("garbage")])
+def test_a_program_whose_page_cannot_be_read_does_not_live(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_words: object, **_more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
+    assert not lives(9)
+
+
+@pytest.mark.parametrize(("pause", "until", "killed"), [(8.0, 12.0, 30.0), (3.0, 7.0, 18.0)])
+def test_a_child_is_killed_that_answered_and_is_mute_for_a_while(
+    pause: float, until: float, killed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, kills = [0.0], []
+
+    def rest(seconds: float) -> None:
+        assert seconds == 0.5
+        clock[0] += seconds
+        assert clock[0] < 60
+
+    fake_os = SimpleNamespace(
+        waitpid=lambda *_words: (0, 0), kill=lambda child, _signal: kills.append((child, clock[0])), WNOHANG=1
+    )
+    monkeypatch.setattr(keeper, "os", fake_os)
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=rest))
+    assert keeper._wait(7, lambda: clock[0] <= until, pause) == "hung and was killed"
+    assert kills == [(7, killed)]
+
+
+def test_a_child_is_started_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+
+    class Ended(Exception):
+        """Ends the loop."""
+
+    def rest(seconds: float) -> None:
+        done.append(seconds)
+        if len(done) == 4:
+            raise Ended
+
+    monkeypatch.setattr(keeper, "_start", lambda _work: done.append("start"))
+    monkeypatch.setattr(keeper, "_wait", lambda *_words: "ended")
+    monkeypatch.setattr(keeper, "signal", SimpleNamespace(signal=lambda *_words: None, SIGTERM=15))
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(sleep=rest))
+    with pytest.raises(Ended):
+        keeper.keep(lambda: None, lambda: True, 2.5)
+    assert done == ["start", 2.5] * 2
 
 
 def test_a_signal_between_two_starts_ends_the_container(container: list[Container], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MEMORY
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.node_memory import NodeMemory
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition
 
@@ -22,13 +23,15 @@ class Api:
     def __init__(self) -> None:
         self.conditions: list[Condition] = []
         self.kinds: set[str] = set()
+        self.times: list[str] = []
         self.events: list[str] = []
         self.away = False
 
-    def set_condition(self, condition: Condition, _since: str, kind: str) -> None:
+    def set_condition(self, condition: Condition, since: str, kind: str) -> None:
         if self.away:
             raise OSError("no route to host")
         self.conditions.append(condition)
+        self.times.append(since)
         self.kinds.add(kind)
 
     def add_event(self, condition: Condition, prefix: str) -> None:
@@ -73,6 +76,24 @@ def test_a_warning_that_comes_and_goes_is_not_an_event_each_time(node: Node) -> 
     for now in range(0, 60, 2):
         node.step(now, 4.5 if now % 4 else 50)
     assert node.api.events == ["MemoryLow"]
+    # The first one was at 2 s.
+    node.step(61.5, 4.5)
+    assert len(node.api.events) == 1
+    node.step(61.8, 50)
+    node.step(62, 4.5)
+    assert node.api.events == ["MemoryLow"] * 2
+    node.step(200, 50)
+    assert node.api.events[2:] == ["MemoryEnough"]
+
+
+def test_a_node_that_has_little_memory_from_the_start_is_an_event(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter("abc")
+    monkeypatch.setattr(node_memory, "timestamp", lambda: next(times))
+    for now, gib in ((0, 4.5), (1, 3), (11, 3), (12, 50)):
+        node.step(now, gib)
+    assert node.api.events == ["MemoryLow", "MemoryOut"]
+    # Little and no memory are the same status of the condition, so it has one time.
+    assert node.api.times == ["a", "a", "b"]
 
 
 def test_what_the_api_server_did_not_get_is_written_again(node: Node) -> None:

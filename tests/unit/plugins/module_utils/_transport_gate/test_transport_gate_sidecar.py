@@ -112,6 +112,7 @@ def test_files_that_cannot_be_read_any_more_revoke_the_proof(rank: Rank, monkeyp
         assert rank.step(20) == "NotProven"
         assert "NCCL's files can't be read: [Errno 13] Permission denied" in rank.api.conditions[-1].message
     assert rank.step() == "Proven"
+    assert rank.api.events == ["Proven", "NotProven", "Proven"]
 
 
 def test_files_that_become_empty_or_links_revoke_the_proof(rank: Rank) -> None:
@@ -180,6 +181,8 @@ def test_a_start_discards_the_proof_of_the_start_before(rank: Rank, monkeypatch:
     assert rank.step() == "Proven"
     # The head compares this time with the start of the server.
     assert rank.api.times == ["1970-01-01T00:16:40Z", "1970-01-01T00:17:40Z", "1970-01-01T00:18:40Z"]
+    # A start that has not connected yet is no event.
+    assert rank.api.events == ["Proven", "Proven"]
 
 
 def test_a_start_that_is_proven_between_two_steps_has_a_new_time(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,18 +196,20 @@ def test_a_start_that_is_proven_between_two_steps_has_a_new_time(rank: Rank, mon
     assert rank.api.times[-1] == "1970-01-01T00:17:40Z"
 
 
-def test_a_condition_that_the_api_may_have_lost_is_written_again(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_that_the_api_may_have_lost_is_written_again(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     clock = [1000.0]
     monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
     rank.nccl("1")
     rank.step()
     # The node's clock is set back meanwhile.
     clock[0] -= 86400
-    for _minute in range(6):
+    for _minute in range(5):
         clock[0] += 60
         rank.step(60)
-    assert "gb10_transport_verdict_age_seconds{" in rank.watch.text
-    assert "} -" not in rank.watch.text
+    assert 'gb10_transport_verdict_age_seconds{instance="g",rank="0"} 0.0\n' in rank.watch.text
+    assert capsys.readouterr().out.count("transport: Proven: ") == 1
     assert [condition.reason for condition in rank.api.conditions] == ["Proven"] * 2
     assert rank.api.times == ["1970-01-01T00:16:40Z"] * 2
     assert rank.api.events == ["Proven"]
@@ -241,12 +246,13 @@ def test_a_pulled_cable_is_announced_and_the_head_comes_back_after_a_generation(
 
 def test_an_interface_without_carrier_has_no_link(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rails, "read_link", lambda *_words: {"carrier_changes": 3, "speed": 10000})
-    planned = [{"device": "mlx0", "interface": "absent0", "address": "10.100.0.1", "mtu": 9000}]
+    planned = [*GATE["rails"], {"device": "mlx1", "interface": "absent0", "address": "10.101.0.1", "mtu": 9000}]
     gate = sidecar.Gate.parse(json.dumps(GATE | {"sysfs_root": str(rank.sysfs), "rails": planned}))
     rank.watch = sidecar.Watch(gate, NcclFiles(rank.logs), rank.api)  # type: ignore[arg-type]
     rank.nccl("1")
     assert rank.step() == "LinkDown"
     assert rank.api.conditions[-1].message.startswith("absent0 has no carrier. ")
+    assert re.search(r'link_speed_bits_per_second{[^}]*interface="lo"} 10000000000\n', rank.watch.text)
     assert re.search(r'link_speed_bits_per_second{[^}]*interface="absent0"} 0\n', rank.watch.text)
 
 
@@ -260,7 +266,8 @@ def test_a_link_that_goes_up_and_down_all_the_time_causes_few_events(rank: Rank)
     assert len(rank.api.conditions) == 50
     rank.write("state", "4: ACTIVE")
     rank.write("counters/port_xmit_data", "50000")
-    rank.step(600)
+    # The first event was at 3 s, so at 603 s there is room for another one.
+    rank.step(453)
     assert len(rank.api.events) == 11
 
 
@@ -375,8 +382,10 @@ def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_kno
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=5) as answer:
                     codes.append(answer.status)
+                    assert bool(answer.read()) is (path == "metrics")
             except HTTPError as error:
                 codes.append(error.code)
+                assert error.read() == b""
         return codes
 
     def turn() -> None:
@@ -386,7 +395,9 @@ def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_kno
         rank.nccl("1")
         rank.step()
         assert asked() == [200, 200, 200]
-        clock[0] = 34.0
+        clock[0] = 32.5
+        assert asked() == [200, 200, 200]
+        clock[0] = 33.0
         assert asked() == [503, 503, 503]
         turn()
         assert asked() == [200, 200, 200]
@@ -542,9 +553,217 @@ def test_a_generation_is_not_started_while_one_runs_or_a_moment_after(monkeypatc
         prober.run(now)
     assert len(started) == 1
     Process.ended = 1
-    prober.run(15)
-    prober.run(18)
-    assert len(started) == 2
+    for now, number in ((15, 2), (24.5, 2), (25, 3)):
+        prober.run(now)
+        assert len(started) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ('sglang:generation_tokens_total{a="b"} 5.0\nsglang:generation_tokens_total{a="c"} 7\nother 9\n', 12.0),
+        ("sglang:generation_tokens_total 0\n", 0.0),
+        ("other 9\n", None),
+        ("sglang:generation_tokens_total NaN\n", None),
+        ("sglang:generation_tokens_total many\n", None),
+    ],
+)
+def test_the_tokens_of_all_lines_are_added(text: str, tokens: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", lambda *_words, **_more: io.BytesIO(text.encode()))
+    assert generations.tokens(9) == tokens
+
+
+def other_rank(rank: Rank, number: int, pods: tuple[str, ...] = ("g-0-0", "g-1-0")) -> sidecar.Watch:
+    gate = replace(rank.watch.gate, rank=number, pods=pods)
+    rank.watch = sidecar.Watch(gate, NcclFiles(rank.logs), rank.api)  # type: ignore[arg-type]
+    return rank.watch
+
+
+def test_only_the_head_asks_the_other_ranks_and_its_server(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def pod(name: str) -> dict[str, Any]:
+        asked.append(name)
+        return {"metadata": {}}
+
+    monkeypatch.setattr(sidecar.generations, "tokens", lambda port: asked.append(f"port {port}"))
+    monkeypatch.setattr(rank.api, "pod", pod)
+    rank.nccl("1", lines=4)
+    rank.step()
+    assert (rank.asked, asked) == (1, ["g-1-0", "port 9"])
+    asked.clear()
+    other_rank(rank, 1)
+    assert rank.step() == "NotProven"
+    assert (rank.asked, asked) == (1, [])
+
+
+@pytest.mark.parametrize("error", [OSError("reset"), IncompleteRead(b""), ValueError("no JSON")])
+def test_every_rank_is_asked_although_the_first_one_fails(
+    error: Exception, rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    first = threading.Event()
+
+    def pod(name: str) -> dict[str, Any]:
+        asked.append(name)
+        if name == "g-1-0":
+            first.set()
+            raise error
+        first.wait(5)
+        time.sleep(0.01)
+        return {"metadata": {"deletionTimestamp": "x"}}
+
+    names = tuple(f"g-{number}-0" for number in range(30))
+    watch = other_rank(rank, 0, names)
+    monkeypatch.setattr(rank.api, "pod", pod)
+    with pytest.raises(type(error)):
+        watch.ask(0)
+    assert sorted(asked) == sorted(names[1:])
+    assert set(watch._others.values()) == {"it is being deleted", sidecar.UNANSWERED}
+
+
+def test_a_head_that_has_just_started_says_what_another_rank_lacks(rank: Rank) -> None:
+    rank.watch.publish(0)
+    assert rank.api.conditions == []
+    rank.nccl("1")
+    rank.api.proven = "False"
+    assert rank.step() == "OtherRanks"
+
+
+def test_very_long_files_are_judged_rarely_and_a_start_at_once(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(1000))
+    monkeypatch.setattr(sidecar.time, "monotonic", lambda: float(next(seconds)))
+    rank.nccl("1", lines=4)
+    assert rank.step() == "NotProven"
+    rank.nccl("1")
+    # A judgement of one second, at 3 s.
+    assert rank.step(19.5) == "NotProven"
+    assert rank.step(0.5) == "Proven"
+    rank.nccl("2", "Socket")
+    assert rank.step() == "WrongTransport"
+
+
+def test_gids_are_read_every_15_seconds_also_without_counters(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidecar, "SCRIPT", "exit 3")
+    rank.nccl("1")
+    assert rank.step() == "Proven"
+    (rank.port / "gids/3").unlink()
+    assert rank.step(14.5) == "Proven"
+    assert rank.step(0.5) == "GidMissing"
+
+
+def test_the_settings_have_all_rails(rank: Rank) -> None:
+    planned = [*GATE["rails"], {"device": "mlx1", "interface": "net2", "address": "10.101.0.1", "mtu": 9000}]
+    given = GATE | {"sysfs_root": "/sys", "rails": planned, "memory": {"stop": 3}}
+    gate = sidecar.Gate.parse(json.dumps(given))
+    assert [rail.device for rail in gate.rails] == ["mlx0", "mlx1"]
+    assert gate.memory == sidecar.Limits(stop=3)
+    assert (gate.pod, rank.watch.gate.memory) == ("g-0-0", None)
+
+
+def test_two_rails_are_read_and_gids_of_another_kind_or_device_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def address(number: int) -> str:
+        return f"0000:0000:0000:0000:0000:ffff:0a64:{number:04x}"
+
+    gids = {
+        "mlx0": [("IB/RoCE v1", address(1)), ("RoCE v2", address(1))],
+        "mlx1": [("RoCE v2", "fe80:" * 7 + "0001"), ("RoCE v2", address(1)), ("IB/RoCE v1", address(2))],
+        "mlx2": [("RoCE v2", address(4)), ("RoCE v2", address(3))],
+    }
+    for device, listed in gids.items():
+        port = tmp_path / "class/infiniband" / device / "ports/1"
+        for place in ("gids", "gid_attrs/types"):
+            (port / place).mkdir(parents=True)
+        (port / "state").write_text("1: DOWN\n" if device == "mlx2" else "4: ACTIVE\n")
+        for index, (kind, gid) in enumerate(listed):
+            (port / "gids" / str(index)).write_text(gid)
+            (port / "gid_attrs/types" / str(index)).write_text(kind)
+    planned = [rails.Rail(f"mlx{index}", f"net{index}", f"10.100.0.{index + 1}", 9000) for index in range(3)]
+    values = {"carrier": {"net0": 1, "net1": 0, "net2": 1}, "mtu": {"net0": 9000, "net2": 1500}, "speed": {"net0": 5}}
+    monkeypatch.setattr(rails, "read_int", lambda path: values[path.name].get(path.parent.name))
+    assert rails.gids_and_mtus(planned, str(tmp_path)) == ({"10.100.0.1", "10.100.0.3"}, {"net0": 9000, "net2": 1500})
+    carrier, state = "net1 has no carrier", "mlx2 has port state DOWN"
+    assert rails.down(planned, str(tmp_path), True) == (carrier, state)
+    assert rails.down(planned, str(tmp_path), False) == (carrier,)
+    counted = {"mlx0": {"xmit_bytes": 5}, "mlx1": {"rcv_bytes": 9}, "mlx2": {"xmit_bytes": 7}}
+    assert rails.sent(planned, counted) == 12
+    assert rails.sent(planned, {"mlx1": {"rcv_bytes": 9}}) is None
+    monkeypatch.setattr(rails, "read_link", lambda *_words: {"carrier_changes": 3, "speed": 10000})
+    assert [rails.link(f"net{index}")["speed"] for index in range(2)] == [10000, None]
+
+
+@pytest.mark.parametrize(
+    ("expect", "memory", "steps"),
+    [
+        (GATE["expect"], None, ["Watch.ask", "Watch.publish", "Watch.step"]),
+        (None, {"stop": 4}, ["NodeMemory.step"]),
+        (GATE["expect"], {"stop": 4}, ["NodeMemory.step", "Watch.ask", "Watch.publish", "Watch.step"]),
+        (None, None, []),
+    ],
+)
+def test_the_program_does_what_its_settings_ask_for(
+    expect: object, memory: object, steps: list[str], rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = json.dumps(GATE | {"sysfs_root": str(rank.sysfs), "expect": expect, "memory": memory})
+    done: list[str] = []
+    served: list[Any] = []
+    lived: list[int] = []
+    kept: list[Any] = []
+    monkeypatch.setenv("POD_NAMESPACE", "s")
+    monkeypatch.setenv("POD_UID", "u")
+    monkeypatch.setattr(sidecar, "PodApi", lambda *_words: rank.api)
+    monkeypatch.setattr(sidecar, "serve_metrics", lambda *words: served.extend(words))
+    monkeypatch.setattr(sidecar, "forever", lambda _interval, step: done.append(step.__qualname__))
+    monkeypatch.setattr(sidecar, "keep", lambda *words: kept.extend(words))
+    monkeypatch.setattr(sidecar, "lives", lived.append)
+    monkeypatch.setattr(threading, "Thread", Thread)
+    for more in (["--gate", given], []):
+        monkeypatch.setattr(sys, "argv", ["sidecar", "--nccl-logs", str(rank.logs), *more])
+        sidecar.main()
+    for work in kept[::2]:
+        work()
+    repeated = ["work.<locals>.<lambda>"]
+    assert sorted(done) == sorted(steps + repeated * 2)
+    assert [bool(part) for part in served[1:]] == [bool(expect), bool(memory)]
+    # Without a gate there is no page to ask for.
+    assert ([answers() for answers in kept[1::2]], lived) == ([None, True], [0])
+
+
+class Thread:
+    """Does its work at once."""
+
+    def __init__(self, target: Any, args: tuple[Any, ...], daemon: bool) -> None:
+        self._work = lambda: target(*args)
+        assert daemon
+
+    def start(self) -> None:
+        self._work()
+
+
+def test_the_lines_of_all_files_are_repeated(rank: Rank, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    rank.nccl("1", lines=1)
+    (rank.logs / "1/g-0-0.41").write_text("other\n")
+    sidecar.repeat(rank.watch.files)
+    assert len(capsysbinary.readouterr().out.splitlines()) == 2
+
+
+def test_a_step_is_repeated_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[float] = []
+
+    class Ended(Exception):
+        """Ends the loop."""
+
+    def rest(seconds: float) -> None:
+        turns.append(seconds)
+        if len(turns) == 3:
+            raise Ended
+
+    monkeypatch.setattr(sidecar, "time", SimpleNamespace(**vars(time) | {"sleep": rest}))
+    with pytest.raises(Ended):
+        sidecar.forever(2.5, lambda _now: None)
+    assert turns == [2.5] * 3
 
 
 @pytest.mark.parametrize("error", [OSError("refused"), IncompleteRead(b""), ValueError("not a number")])

@@ -66,6 +66,8 @@ def test_a_healthy_rank_is_proven() -> None:
         ({"judged": EARLY}, "NotProven", "?"),
         ({"judged": TCP}, "WrongTransport", "TCP"),
         ({"judged": DEAD}, "Failed", "failed"),
+        ({"judged": GOOD, "changed": "a line vanished"}, "EvidenceChanged", "a line vanished"),
+        ({"judged": TCP, "changed": "a line vanished"}, "WrongTransport", "TCP"),
         ({"gids": frozenset({"10.101.0.1"})}, "GidMissing", "rocep1s0f0v0 has no RoCE v2 GID for 10.100.0.1"),
         ({"gids": frozenset({"10.100.0.1"})}, "GidMissing", "roceP2p1s0f0v0 has no RoCE v2 GID for 10.101.0.1"),
         ({"others": {"g-1-0": "", "g-2-0": "TCP"}}, "OtherRanks", "g-2-0: TCP"),
@@ -91,6 +93,29 @@ def test_a_communicator_that_is_made_while_serving_is_given_time_and_tcp_is_not(
     assert look(history, 908, judged=TCP).reason == "WrongTransport"
     # A proof of the start before does not count for a new start.
     assert look(history, 25, judged=unfinished, start="2").reason == "NotProven"
+
+
+@pytest.mark.parametrize(
+    ("judged", "changed", "reason"),
+    [
+        ({"complete": False}, "", "Proven"),
+        ({"complete": False}, "a line vanished", "EvidenceChanged"),
+        ({"complete": True}, "", "NotProven"),
+        ({"complete": False, "evidence": "selection"}, "", "NotProven"),
+    ],
+)
+def test_only_the_setup_of_a_communicator_is_given_more_than_15_seconds(
+    judged: dict[str, Any], changed: str, reason: str
+) -> None:
+    history = History()
+    look(history)
+    assert look(history, 20, judged=GOOD | {"satisfied": False} | judged, changed=changed).reason == reason
+
+
+def test_a_cause_in_the_files_is_named_before_a_variable_that_hides_lines() -> None:
+    mismatch = GOOD | {"satisfied": False, "causes": [MISMATCH], "msg": "wrong type"}
+    assert look(judged=mismatch, blinder="NCCL_X=1") == Condition(False, "NotProven", "wrong type", "wrong_peer_type")
+    assert look(judged=EARLY, blinder="NCCL_X=1").cause == "blinded"
 
 
 @pytest.mark.parametrize("change", [{"judged": EARLY}, {"changed": "a line vanished"}])
@@ -194,6 +219,7 @@ def test_a_link_that_is_down_is_named_even_if_nccl_failed_because_of_it() -> Non
         ((7_000, 0, 5_000, 5_000), ["NotProven", "Proven", "Proven"]),
         # A device without counters can prove nothing more.
         ((None, None, None, None), ["Proven"] * 3),
+        ((7_000, None, 7_000, 9_048), ["Proven", "NotProven", "Proven"]),
     ],
 )
 def test_a_link_that_is_back_counts_after_bytes_were_sent(counted: tuple[int | None, ...], reasons: list[str]) -> None:
@@ -223,6 +249,9 @@ def count(history: History, steps: list[tuple[float, float | None, int | None]])
 def test_counters_that_stand_still_while_tokens_flow_are_found_and_recover() -> None:
     steps = [(0, 0, 0), (21, 100, 10_000_000), (42, 200, 10_000_000), (63, 300, 10_000_010), (84, 400, 20_000_000)]
     assert count(History(), list(steps)) == ["Proven", "Proven", "Proven", "CountersSilent", "Proven"]
+    # Windows with bytes between silent ones.
+    steps = [(0, 0, 0), (21, 100, 0), (42, 200, 10_000_000), (63, 300, 10_000_000)]
+    assert set(count(History(), list(steps))) == {"Proven"}
 
 
 @pytest.mark.parametrize(
@@ -248,6 +277,10 @@ def test_counters_prove_nothing_against_an_idle_unmeasured_or_restarted_server()
     assert set(count(History(), [(20.0 * step, 100.0 * step, None) for step in range(10)])) == {"Proven"}
     # The server and its counters started again.
     assert set(count(History(), [(0, 900, 9_000_000), (21, 0, 9_000_000), (42, 20, 9_000_000)])) == {"Proven"}
+    again = [(0, 900, 9_000_000), (20, 0, 9_000_000), (40, 100, 9_000_000), (60, 200, 9_000_000)]
+    assert count(History(), list(again)) == ["Proven"] * 3 + ["CountersSilent"]
+    # The driver was loaded again while tokens flow.
+    assert set(count(History(), [(0, 0, 9_000_000), (20, 100, 0), (40, 200, 10)])) == {"Proven"}
 
 
 def test_tokens_that_are_counted_only_when_a_long_request_ends_are_no_alarm() -> None:
@@ -269,6 +302,12 @@ def pod(**status: Any) -> dict[str, Any]:
 
 def test_another_rank_counts_only_with_a_proof_since_its_last_start() -> None:
     assert unproven(pod()) == ""
+    containers = pod()["status"]["containerStatuses"]
+    assert unproven(pod(containerStatuses=containers[::-1])) == ""
+    no_time = [{"name": "sglang", "state": {"running": {}}}, SIDECAR]
+    assert unproven(pod(containerStatuses=no_time)) == "its container sglang does not run"
+    said = {"type": "gb10.cluster/transport", "status": "True", "lastTransitionTime": None}
+    assert unproven(pod(conditions=[said])) == "it has proven nothing since its last start"
     assert unproven(pod() | {"metadata": {"deletionTimestamp": "x"}}) == "it is being deleted"
     assert unproven({"metadata": {}}) == "its container sglang does not run or does not answer"
     # A server that waits for its next start: its sidecar still knows what the last one did.
@@ -304,6 +343,7 @@ def test_metrics_are_in_prometheus_format() -> None:
     text = metrics.render({"instance": 'g"\n', "rank": "1"}, condition, seen, 12.345, RAILS, counted, links)
     who = 'instance="g\\"\\n",rank="1"'
     assert f"gb10_transport_proven{{{who}}} 0\n" in text
+    assert f"gb10_transport_verdict_age_seconds{{{who}}} 12.3\n" in text
     said = 'class="tcp",evidence="channels",reason="WrongTransport",cause="no_rdma_device"'
     assert f"gb10_transport_info{{{who},{said}}} 1\n" in text
     rail = 'rail="0",device="rocep1s0f0v0",interface="net1"'
@@ -321,6 +361,7 @@ def test_metrics_are_in_prometheus_format() -> None:
     assert "eth0" not in text
     assert '"other"' not in text
     assert text.count("# TYPE gb10_transport_verdict_age_seconds gauge") == 1
+    assert "gid_present" not in metrics.render({}, condition, seen, 1, (), counted, links)
     down = {"net1": {"carrier_changes": 4, "speed": -1}}
     text = metrics.render({}, condition, seen, 1, RAILS, {}, down)
     assert f"gb10_transport_link_speed_bits_per_second{{{rail}}} 0\n" in text
