@@ -76,8 +76,7 @@ class Choices:
         above = min((each for each in known if each >= size), default=None)
         if below is None or above is None:
             return None
-        one, other = known[below], known[above]
-        return one if one[:2] == other[:2] and (below == above or one.channels == other.channels) else None
+        return known[below] if known[below] == known[above] else None
 
     def edges(self, pod: str, channels: tuple[int, int]) -> float | None:
         """Return the mean number of a pod's neighbours in the trees of these channels; None if NCCL did not say."""

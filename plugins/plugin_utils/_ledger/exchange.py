@@ -173,7 +173,7 @@ class Work:
             return 1.0
         # All lists of SGLang have the powers of two up to their end; a batch beyond the end runs without a graph.
         sizes = sorted(self.captured or (1 << power for power in range(10)))
-        return max((large / (small + 1) for small, large in pairwise([0, *sizes])), default=1.0)
+        return max(large / (small + 1) for small, large in pairwise([0, *sizes]))
 
 
 def collectives(shape: Shape, split: Split, tokens: float, sampled: float) -> list[Collective]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -78,6 +79,7 @@ def test_a_pass_has_the_collectives_of_sglang() -> None:
     # A tensor-parallel group inside a node uses no network.
     assert collectives(shape, Split(nodes=1, tp=2, pp=1), 4, 1) == []
     assert collectives(shape, Split(nodes=2, tp=2, pp=2), 4, 1) == [("send", 1, 65536)]
+    assert collectives(shape, STAGES, 4, 1) == [("reduce", 33, 32768), ("gather", 1, 64000), ("send", 1, 65536)]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,7 @@ def test_the_blocks_of_a_layer_follow_the_architecture(config: dict[str, Any], b
     [
         ({}, "has no hidden_size, num_hidden_layers, vocab_size"),
         (LLAMA | {"hidden_size": 0}, "has no hidden_size"),
+        (LLAMA | {"hidden_size": 4096.0, "vocab_size": "32000"}, "has no hidden_size, vocab_size"),
         (LLAMA | {"num_hidden_layers": True, "vocab_size": -1}, "has no num_hidden_layers, vocab_size"),
         (LLAMA | {"hidden_size_per_layer_input": 256}, "embeddings per layer"),
     ],
@@ -132,6 +135,9 @@ def test_drafts_are_read_and_counted() -> None:
     argv = ["--tp-size", "4", "--speculative-algorithm=NEXTN", "--speculative-num-steps", "3"]
     split = Split.read(argv, 4)
     assert split == Split(4, 4, 1, draft_steps=3, draft_tokens=4)
+    assert Split.read([*argv, "--speculative-num-draft-tokens", "6"], 4).draft_tokens == 6
+    assert Split.read([*argv[:2], *argv[3:], "--speculative-num-draft-tokens", "6"], 4) == Split(4, 4, 1, 0, 1)
+    assert Split.read([], 2) == Split(2, 1, 1)
     shape, work = Shape.read(LLAMA), Work(0, 0, rows=10, decode_passes=10)
     plain = predict(shape, Split(4, 4, 1), work)
     drafted = predict(shape, split, work)
@@ -149,6 +155,122 @@ def test_drafts_are_read_and_counted() -> None:
 
 def test_a_stage_of_a_pipeline_sends_once_or_receives_and_sends_twice() -> None:
     assert exchanged([Collective("send", 3, 1000)], Split(nodes=2, tp=1, pp=2)) == (1500, 3000, 12000)
+
+
+M = 1 << 20
+STAGES = Split(4, 2, 2)
+DRAFTS = Split(2, 2, 1, draft_steps=2, draft_tokens=3)
+
+
+def R(size: float, number: float = 1) -> Collective:
+    return Collective("reduce", number, size)
+
+
+def G(size: float, number: float = 1) -> Collective:
+    return Collective("gather", number, size)
+
+
+def S(size: float, number: float = 1) -> Collective:
+    return Collective("send", number, size)
+
+
+def known(kind: str, size: int, algorithm: str, protocol: str = "SIMPLE", trees: Any = None) -> Choices:
+    """Return what NCCL said of one size, and of the trees of pod g."""
+    choices = Choices(4)
+    choices.sizes[kind][size] = Choice(algorithm, protocol, (0, 1))
+    choices.neighbours |= {"g": trees} if trees else {}
+    return choices
+
+
+@pytest.mark.parametrize(
+    ("one", "split", "pod", "choices", "least", "expected"),
+    [
+        (R(8192, 3), TP2, "g", None, 1, (49152, 100584, 101304)),
+        (R(32768), TP2, "g", None, 1, (65536, 131832, 132072)),
+        (R(32769), TP2, "g", None, 1, (65538, 66298, 132076)),
+        (R(M), TP2, "g", None, 1, (2097152, 2097912, 4195304)),
+        (R(M + 1), TP2, "g", None, 1, (2097154, 2097914, 2098154)),
+        (R(4 * M), TP2, "g", None, 0.25, (8388608, 8389368, 16778216)),
+        (R(8192), Split(4, 4, 1), "g", None, 1, (16384, 51432, 101304)),
+        (R(3 * M), Split(4, 4, 1), "g", None, 1, (6291456, 9439464, 37751736)),
+        (R(3 * M + 1), Split(4, 4, 1), "g", None, 1, (6291458, 9439467, 18877374)),
+        (R(8192), Split(4, 4, 1), None, None, 1, (98304, 205728, 208608)),
+        (R(8192), Split(8, 8, 1), "g", None, 1, (16384, 62664, 121688)),
+        (R(8192), Split(8, 8, 1), None, None, 1, (229376, 501312, 973504)),
+        (G(8192, 2), Split(4, 4, 1), "g", None, 1, (24576, 51432, 52152)),
+        (G(8192), Split(4, 4, 1), None, None, 1, (49152, 102864, 104304)),
+        (G(8192), STAGES, "g", None, 1, (0, 16764, 16884)),
+        (R(M), Split(4, 4, 1), "g", known("reduce", M, "TREE", "LL"), 1, (4194304, 6293736, 12585912)),
+        (R(M), Split(8, 8, 1), "g", known("reduce", M, "TREE", "LL"), 1, (4194304, 7345352, 12589912)),
+        (R(M), Split(4, 4, 1), None, known("reduce", M, "TREE", "LL"), 1, (25165824, 25174944, 25177824)),
+        (R(M), Split(4, 4, 1), "g", known("reduce", M, "TREE", "LL", {0: 1, 1: 2}), 1, (6291456, 6293736, 6294456)),
+        (R(M), Split(4, 4, 1), "g", known("reduce", M, "RING", "LL"), 1, (6291456, 6293736, 6294456)),
+        (R(M), Split(4, 4, 1), None, known("reduce", M, "RING"), 1, (12582912, 12592032, 12594912)),
+        (G(M), Split(4, 4, 1), "g", known("gather", M, "RING", "LL"), 1, (3145728, 3146868, 3147228)),
+        (S(1000, 3), STAGES, "g", None, 1, (1500, 3000, 12000)),
+        (S(1000), STAGES, None, None, 1, (0, 0, math.inf)),
+    ],
+)
+def test_the_bytes_of_a_collective(
+    one: Collective, split: Split, pod: str | None, choices: Choices | None, least: float, expected: tuple[float, ...]
+) -> None:
+    """Ring: 2 (n - 1) / n messages; tree: an edge carries one up and one down; LL doubles; each has 190 bytes more."""
+    scope = Scope(pod, choices) if choices else Scope(pod)
+    assert exchanged([one], split, scope, least) == pytest.approx(expected, rel=1e-9)
+
+
+LARGE, ODD = Shape(1 << 19, 4, 1000, 8), Shape(600_000, 4, 1000, 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "split", "work", "expected"),
+    [
+        (LARGE, TP2, Work(8, 1, 0, 0), (150996944, 151006164, 151008444)),
+        (LARGE, TP2, Work(8, 2, 0, 0), (150998944, 151017384, 302016888)),
+        (ODD, TP2, Work(3, 2, 0, 0), (64804000, 64822440, 64827000)),
+        (LARGE, TP2, Work(0, 0, 4, 4), (75505472, 75542352, 75551472)),
+        (LARGE, TP2, Work(0, 0, 8, 4, ()), (151010944, 151055824, 302059888)),
+        (LARGE, TP2, Work(0, 0, 8, 4, (4,)), (151010944, 151055824, 1208239552)),
+        (ODD, TP2, Work(0, 0, 3, 2, ()), (64806000, 64826440, 64831000)),
+        (LARGE, DRAFTS, Work(0, 0, 4, 4), (226516416, 327317872, 327333712)),
+        (LARGE, DRAFTS, Work(0, 0, 8, 4, (4,)), (453032832, 654585584, 2819732288)),
+        (LARGE, STAGES, Work(2, 1, 4, 4), (69206016, 75538372, 113293708)),
+    ],
+)
+def test_the_bytes_of_the_work(shape: Shape, split: Split, work: Work, expected: tuple[float, ...]) -> None:
+    """NCCL's choice for one token is known, and does not count for a mean of two."""
+    scope = Scope("g", known("reduce", M, "RING"))
+    assert predict(shape, split, work, scope) == pytest.approx(expected, rel=1e-9)
+
+
+TREES = "NCCL INFO Trees [0] 1/-1/-1->2->0 [1] -1/-1/-1->2->3"
+OTHER_TREES = "NCCL INFO Trees [0] 1/-1/-1->2->-1 [1] -1/-1/-1->2->3"
+
+
+@pytest.mark.parametrize(
+    ("lines", "channels", "mean"),
+    [
+        ([TREES], (0, 1), 1.5),
+        ([TREES], (1, 1), 1.0),
+        ([TREES, TREES], (0, 0), 2.0),
+        ([TREES], (0, 2), None),
+        ([TREES], (1, 0), None),
+        ([TREES, OTHER_TREES], (0, 0), None),
+        ([], (0, 0), None),
+    ],
+)
+def test_the_neighbours_of_a_rank_are_read(lines: list[str], channels: tuple[int, int], mean: float | None) -> None:
+    assert Choices(4).read("g", lines).edges("g", channels) == mean
+
+
+def test_a_size_for_which_communicators_choose_otherwise_is_unknown() -> None:
+    line = "NCCL INFO {}: {} Bytes -> Algo RING proto {} channel{{Lo..Hi}}={{0..1}}"
+    said = [("AllReduce", 8, "LL"), ("AllReduce", 8, "LL"), ("AllReduce", 16, "LL"), ("AllGather", 8, "SIMPLE")]
+    choices = Choices(4).read("g", [line.format(*words) for words in said])
+    assert [choices.of("reduce", size) is not None for size in (4, 8, 12, 16, 20)] == [False, True, True, True, False]
+    assert choices.of("gather", 32) == Choice("RING", "SIMPLE", (0, 1))
+    choices.read("h", [line.format("AllReduce", 16, "SIMPLE")])
+    assert [choices.of("reduce", size) is not None for size in (8, 12, 16)] == [True, False, False]
 
 
 def test_a_rank_in_a_tree_has_three_neighbours_at_most() -> None:
@@ -185,6 +307,13 @@ def test_the_work_of_a_window_comes_from_the_counters() -> None:
     after = parse_metrics(PAGE.format(passes=110, prefills=3, rows=440, prompt=24))
     assert work_between(before, after) == Work(16, 2, 400, 100)
     assert work_between(before, after).batch == 4
+    # A server that has counted nothing before.
+    assert work_between(parse_metrics(""), after) == Work(24, 3, 440, 110)
+    for passes, rows in ((10, 80), (20, 40)):
+        with pytest.raises(ValueError, match="count no decode passes"):
+            work_between(before, parse_metrics(PAGE.format(prefills=1, prompt=8, passes=passes, rows=rows)))
+    after.counters["spec_verify_calls_total"] = 160.0
+    assert work_between(before, after).rows == 160
     # A pass that verifies drafts has a row per verified sequence, and each of them may make several tokens.
     before.counters["spec_verify_calls_total"], after.counters["spec_verify_calls_total"] = 10.0, 170.0
     assert work_between(before, after) == Work(16, 2, 160, 100)
@@ -224,6 +353,12 @@ NEEDED = Bytes(100e6, 150e6, 200e6)
         (30e6, 150e6, "mixed"),
         (60e6, 25e6, "unexplained"),
         (0, 150e6, "tcp"),
+        (0, 90e6, "tcp"),
+        (0, 90e6 - 1, "unexplained"),
+        (90e6, 0, "rdma"),
+        (90e6 - 1, 0, "unexplained"),
+        (70e6, 20e6, "mixed"),
+        (70e6, 20e6 - 1, "unexplained"),
         (8.9e6, 900e6, "tcp"),
         (9.1e6, 900e6, "mixed"),
         (80e6, 70e6, "mixed"),
@@ -245,6 +380,8 @@ def test_the_bytes_alone_name_the_path(rdma: float, tcp: float, verdict: str) ->
         ("rdma", 0, 150e6, "Doubt the log: a library without a log line"),
         ("tcp", 150e6, 0, "Doubt the log: a library without a log line"),
         ("rdma", 150e6, 90e6, "the ledger does not see which program sent the bytes by TCP"),
+        ("rdma", 100e6, 90e6, "the ledger does not see which program sent the bytes by TCP"),
+        ("tcp", 150e6, 90e6, "Doubt the log: a library without a log line"),
         ("rdma", 70e6, 90e6, "Doubt the log: a library without a log line"),
         # A download beside silent RDMA devices, and two groups on one NIC.
         ("rdma", 0, 900e6, "Doubt the log: a library without a log line"),
@@ -258,6 +395,33 @@ def test_a_contradiction_says_which_of_the_two_to_doubt(said: str, rdma: float, 
     why = doubt(said, {"g-0": judge(NEEDED, int(rdma), int(tcp))})
     assert words in why
     assert bool(why) == bool(words)
+    if said in ("rdma", "tcp"):
+        agrees = judge(NEEDED, 0, int(150e6)) if said == "tcp" else judge(NEEDED, int(150e6), 0)
+        assert words in doubt(said, {"g-1": agrees, "g-0": judge(NEEDED, int(rdma), int(tcp))})
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "named"), [({"mlx8": 1_000_000}, False), ({"mlx9": 4_000_000, "mlx8": 6_000_000}, True), ({}, False)]
+)
+def test_bytes_of_devices_beside_the_plan_are_named(elsewhere: dict[str, int], named: bool) -> None:
+    why = doubt("rdma", {"g-0": judge(NEEDED, 0, 0, elsewhere=elsewhere)})
+    assert ("mlx8 6.0 MB, mlx9 4.0 MB" in why) is named
+
+
+def test_an_entry_as_data_has_all_that_was_counted() -> None:
+    entry = judge(NEEDED, int(30e6), int(150e6), 5.0, ("mlx1",), {"net1": 7, "net2": 9}, {"mlx8": 8})
+    told = entry.as_dict()
+    assert "net2 0.0 MB, net1 0.0 MB" in told.pop("msg")
+    assert told == {
+        "verdict": "mixed",
+        "predicted_bytes": {"low": 100_000_000, "usual": 150_000_000, "high": 200_000_000},
+        "rdma_bytes": 30_000_000,
+        "tcp_bytes": 150_000_000,
+        "interfaces": {"net1": 7, "net2": 9},
+        "other_devices": {"mlx8": 8},
+        "silent_rails": ["mlx1"],
+    }
+    assert "none of them by mlx1" in entry.msg
 
 
 @given(
@@ -349,3 +513,8 @@ def test_the_time_of_the_fabric_is_interpolated() -> None:
     shape = Shape.read(LLAMA)
     seconds = fabric_seconds(shape, TP2, 1, times)
     assert seconds == pytest.approx(65 * 50e-6 + 0.5 * duration(times, 64000))
+    # The sends of a pipeline and the drafts count too.
+    flat = {1024: 1.0, M: 1.0}
+    assert fabric_seconds(shape, STAGES, 2, flat) == 33 + 0.5 + 0.5
+    assert fabric_seconds(shape, DRAFTS, 2, flat) == 65 + 0.5 + 2 * (3 + 0.5)
+    assert fabric_seconds(shape, Split(2, 2, 1, 0, 3), 2, {1: 1, M: M}) == 65 * 6 * 8192 + 0.5 * 6 * 64000

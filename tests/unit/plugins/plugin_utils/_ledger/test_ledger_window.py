@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange impo
     Work,
     predict,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import Entry
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import Entry, scheduler_bytes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.window import Window, at_one_token, captured_sizes
 
 # Messages of one token are too large for LL, which would double the range.
@@ -75,7 +75,8 @@ def test_a_padded_batch_may_move_the_bytes_of_the_next_captured_size(
 
 
 def test_no_work_is_not_padded() -> None:
-    assert Work(8, 1, 0, 0, (4,)).padding == 1.0
+    work = Work(8, 1, 0, 0, (4,))
+    assert (work.batch, work.padding) == (0.0, 1.0)
 
 
 class Head:
@@ -172,6 +173,137 @@ def test_the_fabric_s_share_of_a_token_comes_from_the_measured_times() -> None:
     assert found is not None
     assert (found["fabric_ms"], found["itl_ms"]) == (0.48, 100.0)
     assert found["share"] == 0.005
+
+
+def opened(pp: int = 1, tp: int = 2, nodes: int = 2, networks: Any = None, clock: Any = lambda: 0.0) -> Window:
+    """Return the window of a group with this division."""
+    given = plan()
+    given["expect"]["nodes"] = nodes
+    for rank in given["ranks"]:
+        rank["argv"] = ["--tp-size", str(tp), "--pp-size", str(pp)]
+        rank["networks"] = networks or rank["networks"]
+    window = Window(Head(1, "{}"), given, clock)  # type: ignore[arg-type]
+    window.open()
+    return window
+
+
+@pytest.mark.parametrize(
+    ("tp", "nodes", "tcp", "predicted"),
+    [
+        # Stages alone exchange less than the scheduler may send while it waits.
+        (1, 2, 200e6, False),
+        (1, 2, 0, True),
+        (2, 4, 200e6, True),
+    ],
+)
+def test_the_stages_of_a_pipeline_are_compared_if_the_scheduler_hides_nothing(
+    tp: int, nodes: int, tcp: float, predicted: bool
+) -> None:
+    times = iter([0.0, 900.0])
+    window = opened(pp=2, tp=tp, nodes=nodes, clock=lambda: next(times))
+    assert window.why_not == "the traffic of the group was not counted"
+    needed = predict(SHAPE, Split(nodes, tp, 2), Work(0, 0, PASSES, PASSES, ())).usual
+    window.close(moved(needed, tcp), [])
+    assert (bool(window.entries), "nccl_verify_tokens" in window.why_not) == (predicted, not predicted)
+    assert window.as_dict()["group"] is None
+
+
+def test_a_group_inside_one_node_is_not_predicted() -> None:
+    window = opened(nodes=1)
+    assert window.why_not == "no group of ranks spans nodes"
+    window.close(moved(1), [])
+    assert (window.as_dict()["verdict"], window.decode([], [])) == (None, None)
+
+
+def test_a_missing_counter_is_not_zero() -> None:
+    window = opened()
+    counted = moved(of(1))
+    counted["g-1-0"]["rdma"] = {}
+    window.close(counted, [])
+    assert (window.entries, window.as_dict()["verdict"]) == ({}, None)
+    assert "g-1-0" in window.why_not
+    assert "mlx0" in window.why_not
+
+
+def test_rails_that_moved_nothing_and_devices_beside_the_plan_are_counted() -> None:
+    networks = [{"interface": "eth0"}, {"rdma_device": "mlx0"}, {"rdma_device": "mlx1"}]
+    window = opened(networks=networks)
+    counted = moved(of(1), 2)
+    counted["g-1-0"] |= {key: dict(value) for key, value in counted["g-1-0"].items()}
+    still = {"xmit_bytes": 0, "rcv_bytes": 0}
+    for pod in counted.values():
+        pod["rdma"] |= {"mlx1": still, "mlx7": {"xmit_bytes": 5, "rcv_bytes": 2}, "mlx8": still}
+        more = {"tx_bytes": 9, "rx_bytes": 9, "tx_packets": 0, "rx_packets": 0}
+        pod["net"] |= {"lo": more, "net2": more}
+    window.close(counted, [])
+    told = window.as_dict()["ranks"]
+    assert list(told) == ["g-0-0", "g-1-0"]
+    for entry in told.values():
+        assert (entry["silent_rails"], entry["other_devices"]) == (["mlx1"], {"mlx7": 7})
+        assert list(entry["interfaces"]) == ["net1", "net2"]
+    for pod in counted.values():
+        pod["rdma"]["mlx0"] = still
+    window.close(counted, [])
+    assert window.entries["g-0-0"].silent == ()
+
+
+def test_the_scheduler_may_send_while_no_run_is_busy() -> None:
+    times = iter([2.0, 20.0])
+    window = opened(clock=lambda: next(times))
+    runs = [
+        {"tokens": 100, "tokens_per_second": 50.0},
+        {"tokens": 90, "tokens_per_second": 0.0},
+        {"tokens": 30, "tokens_per_second": 10.0},
+    ]
+    window.close(moved(of(1)), runs)
+    idle = scheduler_bytes(18.0 - 2.0 - 3.0, Work(0, 0, PASSES, PASSES))
+    assert [entry.scheduler for entry in window.entries.values()] == [idle, idle, 2 * idle]
+
+
+def test_what_nccl_says_of_each_pod_narrows_the_prediction() -> None:
+    line = "NCCL INFO AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..1}}"
+    window = opened()
+    window.close(moved(of(1)), [])
+    before = window.entries["g-0-0"].predicted
+    window.listen({"g-0-0": [line.format(1 << 21, "RING", "LL")], "g-1-0": [line.format(8, "RING", "LL")]})
+    assert window.entries["g-0-0"].predicted != before
+    assert window.as_dict()["algorithms"] == {"reduce of 8 bytes": "RING LL", "reduce of 2097152 bytes": "RING LL"}
+    # What is answered differently is unknown again.
+    window.listen({"g-1-0": [line.format(1 << 21, "RING", "SIMPLE")]})
+    assert window.entries["g-0-0"].predicted == before
+    # An algorithm that is not modelled leaves no prediction.
+    window = opened()
+    window.close(moved(of(1)), [])
+    window.listen({"g-0-0": [line.format(1 << 21, "NVLS", "SIMPLE")]})
+    assert (window.entries, "NVLS" in window.why_not) == ({}, True)
+
+
+@pytest.mark.parametrize("page", ["not found", ""])
+def test_a_pod_without_configuration_or_counters_is_named(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Window, "_get", lambda *_words: "")
+    window = opened()
+    window.close(moved(of(1)), [])
+    assert "no decode passes" in window.why_not
+    monkeypatch.setattr(Head, "run", lambda *_words: SimpleNamespace(stdout=page))
+    assert opened().why_not == "the pod has no config.json of m"
+
+
+@pytest.mark.parametrize(
+    ("run", "between"),
+    [
+        ({"tokens": 101, "tokens_per_second": 10.0, "first_token_seconds": 0.1}, 100.0),
+        ({"tokens": 1, "tokens_per_second": 10.0, "first_token_seconds": 0.05}, 50.0),
+    ],
+)
+def test_the_time_between_tokens_leaves_the_first_one_out(run: dict[str, float], between: float) -> None:
+    window = opened()
+    window.close(moved(of(1)), [])
+    row = {"bytes": 8192, "p50": 5_000_000.0, "p99": 6_000_000.0}
+    found = window.decode([row], [run])
+    assert found is not None
+    # Nine all-reduces of five seconds, and half the time for the logits.
+    assert (found["fabric_ms"], found["itl_ms"], found["share"]) == (47500.0, between, round(47500 / between, 3))
+    assert window.decode([], [run]) is window.decode([row], []) is None
 
 
 def test_bytes_by_two_paths_are_mixed_and_name_the_interface() -> None:
