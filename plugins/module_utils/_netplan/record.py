@@ -77,7 +77,7 @@ def load(path: Path) -> Manifest | None:
         raise system.HostError(
             f"The record of a network change is unreadable: {system.explain(error, path)}"
         ) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise system.HostError(
             f"{path}: this release cannot read the record of a network change ({error!r}). The old files are "
             "beside the present ones, as .NAME.gb10-old. Rename those, delete the record, and restart the host."

@@ -174,7 +174,7 @@ def stage_all(change: Change) -> dict[Path, Path]:
         for path, content, attributes in change.wanted():
             if attributes is not None:
                 staged[path] = files.stage(path, content, attributes)
-    except (system.HostError, OSError) as error:
+    except system.HostError as error:
         with contextlib.suppress(OSError):
             for path in staged.values():
                 path.unlink(missing_ok=True)

@@ -10,7 +10,8 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,88 @@ def test_an_interface_that_leaves_the_plan_loses_its_address_and_restore_knows_i
     host.call(state="confirmed", transaction=shrunk["transaction"])
     past = record.State().manifests()[-1]
     assert past.links["enp1s0f0v0"].addresses == ("10.100.0.1/24",)
+
+
+def own(host: Host, files: dict[Path, str | None], **more: Any) -> transaction.Change:
+    """Return a change of these files on two ports."""
+    return transaction.Change(
+        "plan", files, **{"sysctls": {}, "links": ["enp1s0f0np0", "enp1s0f0v0"], "restore_links": {}} | more,
+        restore_sysctls={}, timeout=60, networkd=True,
+    )  # fmt: skip
+
+
+def test_a_file_without_a_directory_may_be_absent_and_all_ports_and_sysctls_are_changed(host: Host) -> None:
+    keys = [host.directory / "proc" / name for name in "ab"]
+    keys[0].parent.mkdir()
+    for key in keys:
+        key.write_text("0")
+    files = {host.directory / "nowhere/x.conf": None, host.netplan: "network: {}\n"}
+    state = record.State()
+    identity = transaction.execute(state, own(host, files, sysctls={"a": 1, "b": 2, "c": 3}), list, 0)
+    assert [key.read_text() for key in keys] == ["1", "2"]
+    manifest = record.load(state.pending)
+    assert manifest is not None
+    assert (manifest.id, sorted(manifest.links), manifest.sysctls) == (
+        identity,
+        ["enp1s0f0np0", "enp1s0f0v0"],
+        {"a": "0", "b": "0"},
+    )
+    assert not (host.directory / "nowhere").exists()
+
+
+def test_a_full_disk_leaves_no_new_file(host: Host) -> None:
+    (host.directory / "file").write_text("")
+    files = {host.netplan: "a", host.sysctl: "b", host.directory / "file/below.conf": "c"}
+    with pytest.raises(system.HostError, match="Nothing was changed, the old state holds"):
+        transaction.execute(record.State(), own(host, files), list, 0)
+    assert list(host.netplan.parent.iterdir()) == []
+
+
+def test_a_host_may_need_a_moment_after_a_change(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system.time, "sleep", lambda _seconds: None)
+    seen = [["mtu"], ["mtu"], [], []]
+    assert transaction.execute(record.State(), own(host, {host.netplan: "a"}), lambda: seen.pop(0), 20)
+
+
+@pytest.mark.parametrize("error", [system.HostError("refused"), OSError(5, "broken")])
+@pytest.mark.parametrize("step", ["switch", "undo"])
+def test_whatever_fails_after_the_undo_was_armed_is_told(
+    host: Host, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    def fail(*_words: object) -> str:
+        raise error
+
+    monkeypatch.setattr(transaction, step, fail)
+    with pytest.raises(system.HostError, match=r"(?s)After the change:.*(refused|broken)"):
+        transaction.execute(record.State(), own(host, {host.netplan: "a"}), lambda: ["mtu"], 0)
+    assert record.State().pending.exists() is (step == "undo")
+
+
+@pytest.mark.parametrize("part", ["activate", "restore_runtime"])
+def test_what_an_activation_could_not_do_undoes_it(host: Host, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    monkeypatch.setattr(renderer if part == "activate" else transaction, part, lambda *_words: [f"{part} failed"])
+    with pytest.raises(system.HostError, match=f"(?s)After the change:\n- {part} failed"):
+        transaction.execute(record.State(), own(host, {host.netplan: "a"}), list, 0)
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_netplan_reads_the_present_files_and_then_the_new_ones(
+    host: Host, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    seen: list[object] = []
+
+    @contextmanager
+    def generated(files: object) -> Iterator[None]:
+        seen.append(files)
+        if len(seen) == refused + 1:
+            raise system.HostError("line 3")
+        yield
+
+    monkeypatch.setattr(renderer, "generated", generated)
+    words = "refuses this host's files together" if refused else "already refuses"
+    with pytest.raises(system.HostError, match=f"Nothing was changed. netplan {words}.*line 3"):
+        transaction.validate({host.netplan: "a"})
+    assert seen == [{}, {host.netplan: "a"}][: refused + 1]
 
 
 def test_check_mode_only_reports(host: Host) -> None:
@@ -289,5 +372,13 @@ def test_vfs_that_a_pod_holds_are_reported_with_their_pod(host: Host, monkeypatc
         transaction.netns, "holder_of", lambda name, _mac, _ip, spaces: f"pod of {name}" if spaces else None
     )
     assert host.call(state="checked")["held"] == {"enp1s0f0v0": "pod of enp1s0f0v0"}
+    second = {"netdev": "enp1s0f1v0", "address": "10.101.0.1", "prefix": 24}
+    both = {"enp1s0f0v0": "pod of enp1s0f0v0", "enp1s0f1v0": "pod of enp1s0f1v0"}
+    assert host.call(state="checked", vfs=[*PLAN["vfs"], second])["held"] == both
     host.ports["enp1s0f0v0"] = port(1500)
+
+    def holders() -> list[str]:
+        raise AssertionError("nothing is missing")
+
+    monkeypatch.setattr(transaction.netns, "holders", holders)
     assert host.call(state="checked")["held"] == {}

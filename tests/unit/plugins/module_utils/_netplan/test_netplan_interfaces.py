@@ -54,6 +54,24 @@ def test_the_file_is_yaml_with_nothing_that_could_route() -> None:
 def test_ipv6_beside_ipv4() -> None:
     both = interfaces.interfaces([], [{**VFS[0], "address6": "fd00::1", "prefix6": 64}], 9000)
     assert both[0].addresses == ("10.100.0.1/24", "fd00::1/64")
+    assert interfaces.deviations(both, {"enp1s0f0v0": link()}, {}) == [
+        "address: enp1s0f0v0 lacks 10.100.0.1/24",
+        "address: enp1s0f0v0 lacks fd00::1/64",
+    ]
+    assert yaml.safe_load(interfaces.render_netplan(both))["network"]["ethernets"]["enp1s0f0v0"]["addresses"] == [
+        "10.100.0.1/24",
+        "fd00::1/64",
+    ]
+
+
+def test_a_vf_has_its_mac_and_device_if_the_plan_names_them() -> None:
+    bare = {"netdev": "v0", "address": "10.100.0.1", "prefix": 24, "mac": None, "rdma_device": None}
+    found = interfaces.interfaces(PFS, [{**bare, "mac": "02:00:00:00:00:01", "rdma_device": "mlx0"}, bare], 9000)
+    assert [(one.mac, one.rdma_device, one.is_vf) for one in found] == [
+        ("", "", False),
+        ("02:00:00:00:00:01", "mlx0", True),
+        ("", "", True),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +84,7 @@ def test_ipv6_beside_ipv4() -> None:
 )
 def test_nothing_is_written_for_a_bad_name_or_address(vf: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"10\.10\.10\.061|not the name of a network interface"):
-        interfaces.interfaces([], [vf], 9000)
+        interfaces.interfaces(PFS, [vf], 9000)
 
 
 def test_each_vf_answers_only_for_itself_and_a_pf_for_none() -> None:
@@ -92,15 +110,20 @@ def test_a_vf_may_be_in_a_pod_or_come_later() -> None:
 
 def test_other_netplan_files_and_leases_on_the_fabric_are_reported() -> None:
     leased = {"local": "192.168.177.5", "prefixlen": 24, "dynamic": True}
-    links = {**GOOD, "enp1s0f0np0": {**link(), "addr_info": [leased]}}
+    others = [{**leased, "family": "inet6"}, {**leased, "dynamic": False}]
+    links = {**GOOD, "enp1s0f0np0": {**link(), "addr_info": [*others, leased]}}
     files = {
         Path("/etc/netplan/40-cx7.yaml"): "network:\n  ethernets:\n    enp1s0f0np0: {dhcp4: true}\n",
+        Path("/etc/netplan/41-cx7.yaml"): "network:\n  ethernets:\n    'enp1s0f0v0': {dhcp4: true}\n",
+        Path("/etc/netplan/42-cx7.yaml"): "network:\n  ethernets:\n    enp1s0f0v0: {dhcp4: true}\n",
         Path("/etc/netplan/50-site.yaml"): "network:\n  ethernets:\n    enp1s0f0np01: {}\n    # enp1s0f0np0:\n",
     }
     found = interfaces.leftovers(DESIRED, links, files)
     assert [(finding.rule, finding.value) for finding in found] == [
         ("netplan.leftover", "/etc/netplan/40-cx7.yaml"),
         ("netplan.lease", "192.168.177.5/24"),
+        ("netplan.leftover", "/etc/netplan/41-cx7.yaml"),
+        ("netplan.leftover", "/etc/netplan/42-cx7.yaml"),
     ]
     assert "sudo mv /etc/netplan/40-cx7.yaml /etc/netplan/40-cx7.yaml.disabled" in found[0].remedy
     assert interfaces.leftovers(DESIRED, GOOD, {}) == []
@@ -108,6 +131,9 @@ def test_other_netplan_files_and_leases_on_the_fabric_are_reported() -> None:
 
 def test_no_deviation_when_all_is_as_planned() -> None:
     assert interfaces.deviations(DESIRED, GOOD, {}) == []
+    # Some drivers report no state of a link that has a carrier.
+    unknown = {**link(state="UNKNOWN"), "flags": ["UP", "LOWER_UP"]}
+    assert interfaces.deviations(DESIRED, {**GOOD, "enp1s0f0np0": unknown}, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -136,9 +162,11 @@ def test_a_vf_without_its_gid_is_a_deviation() -> None:
     local = Gid(0, "fe80::1", "RoCE v2", "enp1s0f0v0", None)
     mapped = Gid(3, "::ffff:10.100.0.1", "RoCE v2", "enp1s0f0v0", "10.100.0.1")
     assert interfaces.gid_deviations(DESIRED, {}, [device(local, mapped)]) == []
-    assert interfaces.gid_deviations(DESIRED, {}, [device(local)]) == [
-        "gid: rocep1s0f0v0 has no RoCE v2 GID for 10.100.0.1"
-    ]
+    missing = "gid: rocep1s0f0v0 has no RoCE v2 GID for 10.100.0"
+    second = {**VFS[0], "netdev": "v1", "address": "10.100.0.2"}
+    bare = {"netdev": "v2", "address": "10.100.0.3", "prefix": 24}
+    three = interfaces.interfaces(PFS, [VFS[0], second, bare], 9000)
+    assert interfaces.gid_deviations(three, {}, [device(local)]) == [f"{missing}.1", f"{missing}.2"]
 
 
 def test_a_port_with_transit_gets_all_its_routes_and_the_file_tells_who_wrote_it() -> None:

@@ -28,6 +28,8 @@ LINKS = {
 ROUTES = """\
 default via 10.99.0.1 dev mgmt0 proto static metric 102
 10.100.0.0/24 dev enp1s0f0v0 proto kernel scope link
+
+blackhole 10.9.0.0/16 proto static
 10.42.0.9 dev cali1 scope link
 local 10.99.0.11 dev mgmt0 table local
 """
@@ -62,6 +64,7 @@ def test_everything_but_the_fabric_and_pods_is_observed() -> None:
         "address fd00::7/64 of mgmt0",
         "address 10.98.0.1/24 of wlan0",
         "route default via 10.99.0.1 dev mgmt0 proto static metric 102",
+        "route blackhole 10.9.0.0/16 proto static",
         "rule 52: from 198.51.100.7 lookup 52",
         "route fd00::/64 dev mgmt0 proto ra metric 100 pref medium",
         "rule 53: from fd00::/64 lookup 53",
@@ -77,6 +80,7 @@ def test_what_is_gone_and_a_new_default_route_are_differences(routes: list[str])
     found = others.differences(before, others.observe([]))
     assert found == [
         "other interfaces: the route default via 10.99.0.1 dev mgmt0 proto static metric 102 is gone",
+        "other interfaces: the route blackhole 10.9.0.0/16 proto static is gone",
         "other interfaces: the route fd00::/64 dev mgmt0 proto ra metric 100 pref medium is gone",
         "other interfaces: a new route default via 192.168.177.1 dev enp1s0f0v0 proto dhcp",
         "other interfaces: a new route default via 10.0.0.1 dev wlan0",
@@ -86,8 +90,19 @@ def test_what_is_gone_and_a_new_default_route_are_differences(routes: list[str])
 @pytest.mark.usefixtures("routes")
 def test_the_name_servers_belong_to_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "resolv.conf").write_text("# a comment\nnameserver 192.0.2.53\n")
-    monkeypatch.setattr(others, "RESOLVER_FILES", (tmp_path / "resolv.conf", tmp_path / "absent"))
-    assert others.observe([])[-1] == "DNS setting nameserver 192.0.2.53"
+    (tmp_path / "second").write_text("nameserver 192.0.2.54\nsearch example.org\n")
+    names = ("absent", "resolv.conf", "second")
+    monkeypatch.setattr(others, "RESOLVER_FILES", [tmp_path / name for name in names])
+    assert [line for line in others.observe([]) if line.startswith("DNS")] == [
+        "DNS setting nameserver 192.0.2.53",
+        "DNS setting nameserver 192.0.2.54",
+        "DNS setting search example.org",
+    ]
+
+
+def test_default_routes_of_both_families_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "run_json", lambda argv: [{"dev": "six" if "-6" in argv else "four"}])
+    assert [route["dev"] for route in others.default_routes()] == ["four", "six"]
 
 
 def test_the_session_is_found_behind_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +149,8 @@ def test_gateways_that_answer_are_those_whose_ping_does(monkeypatch: pytest.Monk
     known = [{"dev": "a", "gateway": "10.0.0.1"}, {"dev": "ppp0"}, {"dev": "b", "gateway": "10.0.1.1"}]
     monkeypatch.setattr(others, "default_routes", lambda: known)
 
-    def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+    def run(argv: Sequence[str], *, check: bool, timeout: float) -> subprocess.CompletedProcess[str]:
+        assert not check
         return subprocess.CompletedProcess(list(argv), 0 if argv[-2:] == ["b", "10.0.1.1"] else 1, "", "")
 
     monkeypatch.setattr(system, "run", run)

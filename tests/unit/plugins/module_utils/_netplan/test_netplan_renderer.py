@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ class Machine:
         self.ran: list[str] = []
         self.active = {"NetworkManager.service", "network.target"}
         self.output: dict[str, str] = {}
-        self.refuses = ""
+        self.refuses = self.fails = ""
         (root / "run").mkdir()
         (root / "sys/class/net/enp1s0f0np0").mkdir(parents=True)
 
@@ -33,6 +34,10 @@ class Machine:
         if argv[:2] == ["systemctl", "is-active"]:
             return subprocess.CompletedProcess(argv, 0 if argv[-1] in self.active else 3, "", "")
         self.ran.append(" ".join(argv))
+        if self.fails and self.fails in self.ran[-1]:
+            if check:
+                raise system.HostError(f"{self.ran[-1]}: failed")
+            return subprocess.CompletedProcess(argv, 1, "", "")
         if argv[0] == "netplan" and "--root-dir" in argv:
             if self.refuses:
                 raise system.HostError(f"{argv[-1]}/etc/netplan/90-NM-1.yaml: {self.refuses}")
@@ -116,9 +121,12 @@ def test_new_content_is_read_in_place_of_the_hosts_own(machine: Machine) -> None
     machine.put("etc/netplan/60-gb10-fabric.yaml", "old")
     machine.put("etc/netplan/50-site.yaml", "site")
     files = {Path("/etc/netplan/60-gb10-fabric.yaml"): None, Path("/etc/netplan/61-new.yaml"): "new"}
+    files[Path("/etc/sysctl.d/60.conf")] = "no file of netplan"
+    machine.put("run/netplan/90.yaml", "of a program")
+    machine.put("lib/netplan/00.yaml", "of a package")
     with renderer.generated(files, machine.root) as output:
-        found = {path.name: path.read_text() for path in (output / "etc/netplan").iterdir()}
-    assert found == {"50-site.yaml": "site", "61-new.yaml": "new"}
+        found = {path.name: path.read_text() for path in output.rglob("*") if path.is_file()}
+    assert found == {"50-site.yaml": "site", "61-new.yaml": "new", "90.yaml": "of a program", "00.yaml": "of a package"}
 
 
 def test_every_port_is_reconfigured_and_one_without_a_profile_keeps_its_addresses(machine: Machine) -> None:
@@ -148,6 +156,45 @@ def test_a_generated_file_keeps_its_mode_and_replaces_only_another_content(machi
     inode = (machine.root / PORT).stat().st_ino
     machine.activate()
     assert (machine.root / PORT).stat().st_ino == inode
+    machine.output = {PORT: "newer"}
+    machine.activate()
+    assert (machine.root / PORT).read_text() == "newer"
+
+
+def test_generated_files_keep_their_owner(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = []
+    monkeypatch.setattr(renderer.os, "chown", lambda path, uid, gid: owners.append((path.name, uid, gid)))
+    machine.output = {PORT: "new", renderer.UDEV_RULES: "rules"}
+    assert machine.activate() == []
+    own = (os.getuid(), os.getgid())
+    assert owners == [(f".{Path(name).name}.gb10-new", *own) for name in (PORT, renderer.UDEV_RULES)]
+    assert (machine.root / renderer.UDEV_RULES).read_text() == "rules"
+
+
+@pytest.mark.parametrize(
+    ("fails", "networkd", "said"),
+    [
+        ("ip address flush", True, []),
+        ("udevadm trigger", True, []),
+        ("nmcli device set", False, []),
+        ("udevadm control", True, ["udevadm control --reload: failed"]),
+        ("systemctl start", True, ["systemctl start systemd-networkd.service: failed"]),
+    ],
+)
+def test_which_commands_may_fail(machine: Machine, fails: str, networkd: bool, said: list[str]) -> None:
+    machine.fails = fails
+    machine.output = {PROFILE: "profile"}
+    assert machine.activate(networkd) == said
+
+
+def test_network_manager_keeps_what_networkd_takes(machine: Machine) -> None:
+    machine.put("sys/class/net/enP2p1s0f0np0/mtu", "9000")
+    assert renderer.activate(["enp1s0f0np0", "enP2p1s0f0np0"], False, machine.root) == []
+    freed = [line for line in machine.ran if line.startswith("nmcli device set")]
+    assert freed == [f"nmcli device set {name} managed yes" for name in ("enp1s0f0np0", "enP2p1s0f0np0")]
+    machine.ran.clear()
+    assert machine.activate() == []
+    assert not [line for line in machine.ran if line.startswith("nmcli device set")]
 
 
 def test_an_activation_that_cannot_write_says_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A host whose commands are recorded; ``active`` is the unit, ``routes`` and ``rule`` what is live."""
     state: dict[str, Any] = {"ran": [], "active": False, "routes": [], "rule": False}
 
-    def run(argv: Sequence[str], **_options: Any) -> subprocess.CompletedProcess[str]:
+    def run(argv: Sequence[str], check: bool = True, **_options: Any) -> subprocess.CompletedProcess[str]:
         state["ran"].append(" ".join(argv))
+        assert check is (argv[0] != "iptables")
         return subprocess.CompletedProcess(argv, int(argv[0] == "iptables" and not state["rule"]), "", "")
 
     monkeypatch.setattr(transit, "UNIT", tmp_path / "gb10-transit.service")
@@ -112,7 +113,7 @@ def test_files_are_removed_only_where_they_exist(host: dict[str, Any]) -> None:
     assert list(transit.files([]).values()) == [None, None]
 
 
-def test_a_lost_route_or_rule_is_a_deviation(host: dict[str, Any]) -> None:
+def test_a_lost_route_or_rule_is_a_deviation(host: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     assert transit.deviations(ROUTES, PORTS) == [
         "route: 10.123.255.0/24 via 10.112.255.2 is missing",
         "firewall: FORWARD lacks the chain GB10-TRANSIT",
@@ -121,3 +122,9 @@ def test_a_lost_route_or_rule_is_a_deviation(host: dict[str, Any]) -> None:
     assert transit.deviations(ROUTES, PORTS) == []
     host["rule"] = False
     assert transit.deviations({"enp1s0f0np0": ()}, []) == []
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    assert transit.deviations({}, PORTS) == []
+    both = [("10.1.0.0/24", "10.0.0.1"), ("10.2.0.0/24", "10.0.0.1")]
+    host["routes"] = [{"dst": "10.9.0.0/24"}, {"dst": "10.1.0.0/24", "gateway": "10.0.0.1"}]
+    missing = "route: 10.2.0.0/24 via 10.0.0.1 is missing"
+    assert transit.deviations({"a": both, "b": both}, []) == [missing] * 2

@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files, others, renderer, undo
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files, others, record, renderer, undo
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan.record import (
     UNDOING,
     LinkState,
@@ -48,9 +51,10 @@ class Machine:
     def run(self, argv: Sequence[str], *, check: bool = True, timeout: float = 0) -> subprocess.CompletedProcess[str]:
         text = " ".join(argv)
         self.ran.append(text)
-        if self.fails and self.fails in text:
+        failed = bool(self.fails) and self.fails in text
+        if failed and check:
             raise system.HostError(f"{text}: exit status 1")
-        return subprocess.CompletedProcess(argv, 0, "", "")
+        return subprocess.CompletedProcess(argv, int(failed), "", "")
 
     def activate(self, names: Sequence[str], networkd: bool) -> list[str]:
         self.ran.append(f"activate {' '.join(names)} {networkd}")
@@ -103,7 +107,107 @@ def test_arming_starts_the_timer_and_prepares_for_a_reboot(machine: Machine) -> 
     unit = machine.state.unit.unit_path.read_text()
     assert "Before=network-pre.target" in unit
     assert f"ConditionPathExists={machine.state.pending}" in unit
+    paths = (machine.state.pending, machine.state.undoing, machine.state.backups)
+    assert [path.stat().st_mode & 0o777 for path in paths] == [0o600, 0o600, 0o700]
+    assert "RemainAfterExit=no" in unit
+    # A timer that an earlier change left is stopped before the new one starts; there may be none.
+    commands = [command.split()[0:2] for command in machine.ran]
+    assert commands.index(["systemctl", "stop"]) < commands.index(["systemd-run", "--quiet"])
+    machine.fails = "systemctl stop"
+    machine.arm("old")
+    assert undo.clean_up(machine.state, Manifest("id-1", "", 1, {}, {}, {})) == []
+
+
+@pytest.fixture
+def synced(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the directories that were synced, by their last names."""
+    found: list[str] = []
+    monkeypatch.setattr(system, "sync_directory", lambda path: found.append(path.name))
+    return found
+
+
+def test_a_power_cut_leaves_what_was_renamed(machine: Machine, synced: list[str]) -> None:
+    machine.arm("old")
+    assert synced[:2] == ["etc", "state"]
+    change(machine)
+    synced.clear()
+    undo.undo(machine.state, "too late")
+    # Begun, restored, reported, ended.
+    assert synced == ["state", "etc", "state", "state"]
+    machine.arm("old")
+    change(machine)
+    synced.clear()
+    undo.confirm(machine.state, "id-1")
+    assert synced[:2] == ["backups", "state"]
+
+
+def test_the_records_of_a_change_are_private(machine: Machine) -> None:
+    machine.arm("old")
+    change(machine)
     assert machine.state.pending.stat().st_mode & 0o777 == 0o600
+    undo.confirm(machine.state, "id-1")
+    assert [path.stat().st_mode & 0o777 for path in (machine.state.last, machine.state.lock_path)] == [0o600, 0o600]
+    assert machine.state.last.read_text().endswith("}\n")
+
+
+def test_a_prepared_undo_of_another_change_is_not_used(machine: Machine) -> None:
+    own = machine.arm("old")
+    machine.state.undoing.write_text(dataclasses.replace(own, id="id-0", phase=UNDOING).text())
+    machine.state.begin_undo(own)
+    assert load(machine.state.pending) == dataclasses.replace(own, phase=UNDOING)
+
+
+def test_a_record_that_is_no_file_is_named(machine: Machine) -> None:
+    machine.state.pending.mkdir(parents=True)
+    with pytest.raises(system.HostError, match="record of a network change is unreadable"):
+        load(machine.state.pending)
+
+
+@pytest.mark.parametrize("error", [system.HostError("refused"), OSError(28, "full")])
+def test_a_step_of_the_end_that_fails_is_told(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    assert len(undo.tried(fail)) == 1
+    assert undo.tried(lambda: None) == []
+
+
+def test_only_empty_directories_are_removed(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [tmp_path / "networkd.conf.d/x", tmp_path / "networkd.service.d/x"]
+    monkeypatch.setattr(renderer, "NETWORKD_DROP_IN", places[0])
+    monkeypatch.setattr(undo.transit, "WANT", places[1])
+    for place in places:
+        place.parent.mkdir()
+    (places[0].parent / "other.conf").write_text("")
+    machine.state.is_unit = True
+    assert undo.clean_up(machine.state, Manifest("id-1", "", 1, {}, {}, {})) == []
+    assert [place.parent.exists() for place in places] == [True, False]
+    # The unit does not stop itself.
+    assert machine.ran[0] == "systemctl stop gb10-netplan-undo-timer.timer"
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_all_records_are_forgotten_and_the_directory_of_others_stays(tmp_path: Path, other: bool) -> None:
+    state = State(tmp_path / "gb10/netplan")
+    (state.directory / "backups").mkdir(parents=True)
+    stale = state.directory.with_name(".netplan.gb10-old")
+    (stale / "x").mkdir(parents=True)
+    if other:
+        (tmp_path / "gb10/other").write_text("")
+    undo.forget(state)
+    assert [path.name for path in tmp_path.rglob("*")] == (["gb10", "other"] if other else [])
+
+
+def test_an_undo_on_a_host_that_does_not_answer_is_not_complete(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(netns: object = None) -> dict[str, Any]:
+        raise system.HostError("ip does not answer")
+
+    machine.arm("old")
+    monkeypatch.setattr(system, "links", refuse)
+    with pytest.raises(system.HostError, match="not complete: ip does not answer"):
+        undo.undo(machine.state, "too late")
 
 
 @pytest.mark.parametrize("old", ["old", None])
@@ -216,7 +320,10 @@ def test_abandon_leaves_what_belongs_to_another_change(machine: Machine) -> None
     assert machine.state.unit.unit_path.exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"id": "x"}', "\x00"])
+LISTS = '{"id": "x", "what": "", "timeout": 1, "files": {}, "links": [], "sysctls": {}}'
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"id": "x"}', "\x00", LISTS])
 def test_a_record_that_cannot_be_read_is_named_and_not_taken_for_none(machine: Machine, text: str) -> None:
     machine.arm("old")
     machine.state.pending.write_text(text)
@@ -288,14 +395,66 @@ def test_the_unit_kills_a_process_that_keeps_the_lock(
     undo.undo(machine.state, "too late")
     assert holder.wait(10) == -9
     assert machine.file.read_text() == "old"
+    assert machine.state.lock_path.read_text().startswith(f"process {os.getpid()} (undo, ")
+
+
+def test_only_a_process_that_has_the_lock_open_is_found(machine: Machine, holder: subprocess.Popen[str]) -> None:
+    found = [machine.state._has_open(str(pid)) for pid in (holder.pid, os.getpid(), 2**30)]
+    assert found == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open", "kills"),
+    [
+        ("process 2000000000 (x)", True, [2_000_000_000]),
+        ("process 2000000000 (x)", False, []),
+        (f"process {os.getpid()} (x)", True, []),
+        ("", True, []),
+    ],
+)
+def test_only_another_process_that_has_the_lock_is_killed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, text: str, is_open: bool, kills: list[int]
+) -> None:
+    killed: list[int] = []
+
+    def kill(pid: int, _signal: int) -> None:
+        killed.append(pid)
+        raise ProcessLookupError
+
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(State, "_has_open", lambda _state, _pid: is_open)
+    monkeypatch.setattr(system, "wait_for", lambda probe, _timeout: probe())
+    machine.state.lock_path.write_text(text)
+    # Two open files of one process exclude each other, too.
+    with machine.state.lock_path.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with (
+            pytest.raises(system.HostError, match=re.escape(text or "an unnamed one")),
+            machine.state.lock("x", kill=True),
+        ):
+            pass
+    assert killed == kills
 
 
 def test_the_lock_is_free_after_its_holder_and_nests(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "alice")
     with machine.state.lock("one"), machine.state.lock("two"):
         pass
+    machine.state.lock_path.write_text("process 1 " + 500 * "x\n")
     with machine.state.lock("three"):
         assert f"process {os.getpid()} (three, user alice, since " in machine.state.lock_path.read_text()
+        assert machine.state.lock_path.read_text().count("\n") == 1
+    monkeypatch.delenv("SUDO_USER")
+    monkeypatch.setattr(record.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_name="bob"))
+    with machine.state.lock("four"):
+        assert "(four, user bob, since " in machine.state.lock_path.read_text()
+
+    def nobody(_uid: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(record.pwd, "getpwuid", nobody)
+    with machine.state.lock("five"):
+        assert f"(five, user {os.geteuid()}, since " in machine.state.lock_path.read_text()
 
 
 def test_the_unit_is_started_again_until_it_succeeds(machine: Machine) -> None:
@@ -379,6 +538,22 @@ def test_what_cannot_be_corrected_is_named_and_stops_nothing(machine: Machine, m
     assert (machine.file.parent / "b").read_text() == "2"
 
 
+def test_a_confirmed_change_names_what_could_not_be_synced(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.arm("old")
+    change(machine)
+
+    def fail(path: Path) -> None:
+        raise OSError(5, "broken", str(path))
+
+    monkeypatch.setattr(system, "sync_directory", fail)
+    machine.fails = "daemon-reload"
+    machine.state.last.mkdir()
+    said = undo.confirm(machine.state, "id-1")
+    assert len(said) == 4
+    assert str(machine.state.backups) in said[0]
+    assert str(machine.state.directory) in said[1]
+
+
 def test_a_confirmed_change_names_what_could_not_be_cleaned_up(machine: Machine) -> None:
     machine.arm("old")
     change(machine)
@@ -416,6 +591,7 @@ PRESENT = files.Attributes(0o644)
         ("file", "text", files.Attributes(0o644, uid=54321), False),
         ("file", "text", files.Attributes(0o644, gid=54321), False),
         ("file", "text", files.Attributes(0o777, target="gone"), False),
+        ("file", "text", files.Attributes(0o644, target="gone"), False),
         ("file", "text", None, True),  # a record of an older release
         ("file", None, None, False),
         ("link", "text", files.Attributes(0o777, target="file"), True),
@@ -444,6 +620,39 @@ def test_a_path_is_compared_and_put_back_with_all_that_it_had(
     if make != "directory" and not (attributes and 54321 in (attributes.uid, attributes.gid)):
         files.put_back(path, content, attributes)
         assert files.holds(path, content, attributes)
+
+
+def test_a_path_that_cannot_be_has_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    assert files.read(tmp_path / "file/below") == (None, None)
+    assert not files.holds(tmp_path / ("x" * 300), None, None)
+    assert [files.default_mode(Path(name)) for name in ("a.yaml", "a.conf")] == [0o600, 0o644]
+
+
+def test_an_old_file_that_was_kept_before_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("text")
+    files.kept(path).write_text("of an earlier change")
+    files.keep(path)
+    assert files.kept(path).read_text() == "text"
+
+
+def test_a_new_file_is_complete_on_disk_with_its_owner_before_it_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, sizes = [], []
+    monkeypatch.setattr(os, "fchown", lambda _descriptor, uid, gid: owners.append((uid, gid)))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    files.stage(tmp_path / "file", "text", files.Attributes(0o600, 3, 4))
+    assert (owners, sizes) == ([(3, 4)], [4])
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(system.HostError, match="Cannot write"):
+        files.stage(tmp_path / "file", "text", files.Attributes(0o600))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
