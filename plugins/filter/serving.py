@@ -98,6 +98,11 @@ def summary_lines(
     return [*lines[:1], *summary.judged(plan.get("image_verdict") or {}), *lines[1:]]
 
 
+def serving_logs(read: list[dict[str, Any]], namespace: str, kubeconfig: str, context: str) -> str:
+    """Return the logs of ranks as text."""
+    return "\n".join(summary.shown_logs(read, namespace, kubeconfig, context))
+
+
 def serving_requests(plan: dict[str, Any], kubeconfig: str, context: str) -> str:
     """Return the commands that send a first request to a group."""
     return "\n".join(summary.next_steps(Plan.from_dict(plan), kubeconfig, context))
@@ -109,6 +114,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "summary_lines": summary_lines,
+            "serving_logs": serving_logs,
             "serving_requests": serving_requests,
             "serving_served": summary.served,
             "serving_instance": instance_name,

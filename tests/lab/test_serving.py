@@ -9,6 +9,7 @@ transport gate; the seconds until then are printed (``pytest -s`` or the report 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,6 +20,9 @@ COVERS = (
     "playbooks/serve.yml",
     "playbooks/serve_stop.yml",
     "playbooks/serve_status.yml",
+    "playbooks/chat.yml",
+    "playbooks/logs.yml",
+    "playbooks/shutdown.yml",
     "roles/sglang",
     "roles/serving_plan",
     "plugins/module_utils/_supervisor",
@@ -39,6 +43,20 @@ def test_a_group_is_served_and_a_second_run_changes_nothing(cluster: Site) -> No
     assert all(map(is_ready, cluster.pods()))
     print(f"four ranks: ready after {time_to_ready(cluster.pods()):.0f} s")
     assert changed(cluster.play("serve")) == 0
+
+
+def test_a_group_answers_a_question_and_its_logs_are_shown(cluster: Site) -> None:
+    answer = cluster.play("chat", instance=GROUP, question="Hello?")
+    assert re.search(r"^\d+ tokens, the first after \d+\.\d\d s", answer, re.M)
+    logs = cluster.play("logs", instance=GROUP, sglang_log_lines=5)
+    assert all(f" on spark{number}:" in logs for number in range(1, 5))
+    assert f"logs -f {GROUP}-0-0 -c sglang" in logs
+
+
+def test_a_shutdown_without_a_confirmation_switches_nothing_off(cluster: Site) -> None:
+    assert "[shutdown.unconfirmed]" in cluster.play("shutdown", check=False)
+    cluster.play("shutdown", "--check", shutdown_confirm="yes")
+    assert all(map(is_ready, cluster.pods()))
 
 
 def test_check_mode_shows_a_preset_s_flags_and_changes_nothing(cluster: Site) -> None:

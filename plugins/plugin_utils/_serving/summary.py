@@ -166,14 +166,34 @@ def summary(
     ]
 
 
+def shown_logs(read: Sequence[Mapping[str, Any]], namespace: str, kubeconfig: str, context: str) -> list[str]:
+    """Return the logs of ranks below the names of their pods, and the command that follows the first of them.
+
+    ``read`` are the results of reading one log each, with the pod as ``item``.
+    """
+    lines: list[str] = []
+    for each in read:
+        pod = each["item"]
+        lines += [f"{pod['metadata']['name']} on {pod['spec'].get('nodeName', 'no node')}:"]
+        lines += [f"  {line}" for line in each.get("log_lines") or ["(nothing yet)"]]
+    if not read:
+        return ["No rank has started, so there is no log. playbooks/serve_status.yml shows what they wait for."]
+    first = read[0]["item"]["metadata"]["name"]
+    return [*lines, "", "Follow it:", f"  {_kubectl(kubeconfig, context)} -n {namespace} logs -f {first} -c sglang"]
+
+
+def head_values(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the flags of the server in a pod's spec with the words after them."""
+    containers = {each["name"]: each for each in spec["containers"]}
+    words = [str(word) for word in containers.get("sglang", {}).get("command") or []]
+    return dict(pairwise(words[words.index("--") + 1 :] if "--" in words else words))
+
+
 def served(workloads: Sequence[Mapping[str, Any]], namespace: str, instance: str) -> str:
     """Return the model and the address of a group, read from the command of its head; empty without a head."""
     for item in workloads:
         for template in pod_templates(item):
-            containers = {each["name"]: each for each in template["spec"]["containers"]}
-            words = [str(word) for word in containers.get("sglang", {}).get("command") or []]
-            argv = words[words.index("--") + 1 :] if "--" in words else words
-            values = dict(pairwise(argv))
+            values = head_values(template["spec"])
             # Of the ranks, only the head listens for requests.
             if "--model-path" in values and values.get("--node-rank", "0") == "0":
                 address = f"http://{instance}.{namespace}:{values.get('--port', '30000')}/v1"
