@@ -12,6 +12,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import error_of
 
+UNSENT = "could not be sent to remote host"
+
 
 class ActionModule(ActionBase):
     """Runs the module; preflight_report refuses a host that stays in the play without facts."""
@@ -27,7 +29,7 @@ class ActionModule(ActionBase):
             read = {"failed": True, "msg": str(error)}
         if not read.get("failed"):
             return result | read | {"ansible_facts": {**read["ansible_facts"], "gb10_preflight_unread": {}}}
-        told = error_of(read)
+        told = self._with_cause(error_of(read))
         known = task_vars or {}
         unread = {
             "error": told,
@@ -36,3 +38,17 @@ class ActionModule(ActionBase):
         }
         facts = {"gb10_preflight": None, "gb10_preflight_unread": unread}
         return result | {"changed": False, "ansible_facts": facts, "msg": f"the host could not be read: {told}"}
+
+    def _with_cause(self, told: str) -> str:
+        """Return an error with what ssh says, where Ansible only noticed that it could not send the module.
+
+        So it is if no interpreter has to be found first: the module is then the first thing that is sent to the host
+        (_send_initial_data of Ansible's connection plugin ssh), and ssh has ended before it read all of it.
+        """
+        if UNSENT not in told:
+            return told
+        try:
+            self._low_level_execute_command("true", sudoable=False)  # type: ignore[no-untyped-call]
+        except AnsibleError as error:
+            return f"{error}\n{told}"
+        return told

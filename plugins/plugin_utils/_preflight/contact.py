@@ -28,6 +28,10 @@ _CAUSES = {
     "preflight.login.no_answer": "failed to connect to the host via ssh|could not be sent to remote host",
 }
 
+_BEFORE = (
+    "Task failed: |Failed to connect to the host via ssh: |"
+    r"Data could not be sent to remote host \S+ Make sure this host can be reached over ssh: "
+)
 
 UNKNOWN = "preflight.host.unread"
 
@@ -50,4 +54,4 @@ def explain(unread: Mapping[str, str]) -> tuple[str, Fault]:
 def _line(error: str, pattern: str) -> str:
     """Return the line of the error that contains the pattern, without Ansible's words before it."""
     line = next((line for line in error.splitlines() if re.search(pattern, line, re.IGNORECASE)), "")
-    return re.sub(r"^(?:Task failed: |Failed to connect to the host via ssh: )+", "", line).strip("@ \t")[:200]
+    return re.sub(f"^(?:{_BEFORE})+", "", line).strip("@ \t")[:200]

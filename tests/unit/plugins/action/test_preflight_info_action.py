@@ -36,3 +36,26 @@ def test_preflight_goes_on_with_the_error_as_a_fact(monkeypatch: pytest.MonkeyPa
     unread = facts["gb10_preflight_unread"]
     assert unread.pop("error").endswith("Host key verification failed.")
     assert unread == {"address": "192.0.2.1", "user": "nvidia"}
+
+
+@pytest.mark.parametrize("asked", ["Failed to connect to the host via ssh: Host key verification failed.", ""])
+def test_a_module_that_could_not_be_sent_asks_ssh_for_the_cause(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    told = "Data could not be sent to remote host 'spark1'. Make sure this host can be reached over SSH."
+
+    def unsent(_self: object, **_options: Any) -> dict[str, Any]:
+        raise AnsibleConnectionFailure(told)
+
+    def try_ssh(_self: object, command: str, sudoable: bool) -> dict[str, Any]:
+        assert (command, sudoable) == ("true", False)
+        if asked:
+            raise AnsibleConnectionFailure(asked)
+        return {"rc": 0}
+
+    action = preflight_info.ActionModule.__new__(preflight_info.ActionModule)
+    action._task = SimpleNamespace(args={"keep_unread": True})
+    action._play_context = SimpleNamespace(remote_user="nvidia")
+    monkeypatch.setattr(preflight_info.ActionBase, "run", lambda *_words: {})
+    monkeypatch.setattr(preflight_info.ActionModule, "_execute_module", unsent)
+    monkeypatch.setattr(preflight_info.ActionModule, "_low_level_execute_command", try_ssh)
+    facts = action.run(None, {"ansible_host": "192.0.2.1"})["ansible_facts"]
+    assert facts["gb10_preflight_unread"]["error"] == (f"{asked}\n{told}" if asked else told)

@@ -10,6 +10,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES, check_host
 
 VIA_SSH = "Failed to connect to the host via ssh: "
+UNSENT = "Data could not be sent to remote host "
+UNKNOWN_KEY = (
+    "No ED25519 host key is known for 192.0.2.1 and you have requested strict checking.\nHost key verification failed."
+)
 CHANGED = """@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
 Host key for 192.0.2.1 has changed and you have requested strict checking.
@@ -25,6 +29,12 @@ CASES = [
         "ssh nvidia@192.0.2.1",
     ),
     (f"{VIA_SSH}Host key verification failed.", "login.key_unknown", "Host key verification failed.", "once"),
+    (
+        f'{UNSENT}"192.0.2.1". Make sure this host can be reached over ssh: {UNKNOWN_KEY}',
+        "login.key_unknown",
+        "No ED25519 host key is known for 192.0.2.1 and you have requested strict checking.",
+        "once",
+    ),
     (
         f"Task failed: {VIA_SSH}{CHANGED}",
         "login.key_changed",
