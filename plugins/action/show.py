@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import hold
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed_text
 
 
 class ActionModule(ControllerAction):
@@ -22,6 +23,11 @@ class ActionModule(ControllerAction):
         if rows := options["rows"]:
             cells = [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
             text = "\n".join([text, *align(cells)])
+        if options["failed_as"]:
+            found = {"msg": text}
+            return {"changed": False} | failed_text(
+                options["failed_as"], found, task_vars, self._templar.template, write=not self._task.check_mode
+            )
         if options["at_end"]:
             return {"changed": False, "msg": text, **hold(text)}
         alone = self._task.run_once or len(task_vars["ansible_play_hosts"]) == 1

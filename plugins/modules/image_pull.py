@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import FORBIDDEN, ClusterError, tolerated
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_line
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 1
@@ -79,7 +79,8 @@ class Pull:
     def waiting(self) -> list[str]:
         """Return what each node without the image waits for."""
         pods, events = self.pods(), self._cluster.events(self._namespace)
-        lines = [f"  {pod_line(pod, events)}" for host, pod in pods.items() if host not in self.found]
+        missing = [pod for host, pod in pods.items() if host not in self.found]
+        lines = [f"  {line}" for line in pod_lines(missing, events)]
         if self.later:
             first = [host for host in self.nodes if host not in (*self.found, *self.later)]
             verb = "waits" if len(self.later) == 1 else "wait"

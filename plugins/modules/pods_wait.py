@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import daemons_behind, pod_line, ready
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import daemons_behind, pod_lines, ready
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 2
@@ -35,7 +35,7 @@ def look(cluster: Cluster, options: dict[str, Any]) -> list[str]:
         events = cluster.events(namespace) if waiting else []
     except ClusterError as error:
         return [str(error)]
-    return [*filter(None, [behind]), *(pod_line(pod, events) for pod in waiting)]
+    return [*filter(None, [behind]), *pod_lines(waiting, events)]
 
 
 def warnings(cluster: Cluster, options: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import VERDICT
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_line
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 1
@@ -38,7 +38,7 @@ class Ask:
 
     def line(self) -> str:
         """Return what the pod waits for."""
-        return pod_line(self.seen, self._cluster.events(self._namespace)) if self.seen else "there is no pod"
+        return pod_lines([self.seen], self._cluster.events(self._namespace))[0] if self.seen else "there is no pod"
 
     def said(self) -> list[str]:
         """Return the lines of the program."""

@@ -13,6 +13,9 @@ from .._common.findings import cut
 
 SHOWN_WARNINGS = 5
 SHOWN_LENGTH = 300
+# Characters from which on a text that another one contains says the same
+_TELLING = 24
+_SANDBOX = re.compile(r"\b[0-9a-f]{12,}\b")
 # {pattern of a Kubernetes warning: its meaning and remedy}
 HINTS = (
     (
@@ -39,6 +42,16 @@ HINTS = (
         " kubectl -n kube-system delete secret NODE.node-password.k3s.",
     ),
     (
+        r"cannot find a network-attachment-definition \((?P<name>[^)]+)\)",
+        "The network attachment {name} is gone. Run playbooks/kubernetes.yml, which defines all that the plan has, and"
+        " then this playbook again.",
+    ),
+    (
+        r"[Mm]ultus.*x509: ",
+        "Multus on that node has the certificate of another cluster. Delete 00-multus.conf and multus.d in its CNI"
+        " directory (with K3s: /var/lib/rancher/k3s/agent/etc/cni/net.d), and run playbooks/kubernetes.yml.",
+    ),
+    (
         # GetPod in pkg/multus/multus.go of Multus 4.3: requests of 250 ms each for 2.5 s, then one more. Seen where
         # kube-proxy 1.36 had failed in its first sync, which it does not retry (OnServiceSynced in its proxier.go).
         r"Multus: .*error waiting for pod.*deadline exceeded",
@@ -63,13 +76,27 @@ def latest_warnings(events: Iterable[Mapping[str, Any]]) -> list[str]:
     lines: dict[str, str] = {}
     for event in _newest_first(events):
         about, text = event.get("involvedObject") or {}, _text(event)
-        lines.setdefault(text, f"{about.get('kind')} {about.get('name')}: {event.get('reason')}: {text}")
+        # Events of several pods differ in the names of pods and sandboxes.
+        key = _SANDBOX.sub("", text.replace(str(about.get("name")), ""))
+        lines.setdefault(key, f"{about.get('kind')} {about.get('name')}: {event.get('reason')}: {text}")
     return list(lines.values())[:SHOWN_WARNINGS]
 
 
 def quoted(warnings: Iterable[str], shown: str) -> list[str]:
     """Return the lines that quote warnings in a message, without those whose text the message shows already."""
-    return [f"Warning event: {line}" for line in warnings if line.split(": ", 2)[-1] not in shown]
+    tails = [tail for line in shown.splitlines() for tail in _tails(line) if len(tail) >= _TELLING]
+    found = []
+    for line in warnings:
+        text = line.split(": ", 2)[-1]
+        if text not in shown and not any(tail in text for tail in tails):
+            found.append(f"Warning event: {line}")
+    return found
+
+
+def _tails(line: str) -> list[str]:
+    """Return what stands after each colon of a line: a state ends with the message of the runtime."""
+    parts = line.split(": ")
+    return [": ".join(parts[at:]) for at in range(1, len(parts))]
 
 
 def last_event(uid: str, events: Iterable[Mapping[str, Any]]) -> str:
@@ -79,6 +106,12 @@ def last_event(uid: str, events: Iterable[Mapping[str, Any]]) -> str:
     """
     own = _newest_first(e for e in events if e.get("involvedObject", {}).get("uid") == uid)
     return f"{own[0].get('reason')}: {_text(own[0])}" if own else ""
+
+
+def tells_more(event: str, state: str) -> bool:
+    """Tell whether an event (``Failed: Failed to pull image …``) says something that a pod's state does not."""
+    said, known = event.partition(": ")[2], state.partition(": ")[2]
+    return bool(event) and said not in state and not (known and known in said)
 
 
 def hints(warnings: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .events import last_event
+from .events import last_event, tells_more
 from .labels import INSTANCE, RANK, REVISION, VF_INDEX
 from .pod_state import crash, ready, stuck_container, trouble
 from .workloads import pod_templates
@@ -54,7 +54,7 @@ class Rank:
 
     def __str__(self) -> str:
         state = "ready" if self.ready else self.trouble or ("loading" if self.phase == "Running" else self.phase)
-        if self.event and not self.ready and self.event.partition(": ")[2] not in state:
+        if not self.ready and tells_more(self.event, state):
             state += f" (last event {self.event})"
         again = f", restarted {self.restarts} time(s)" if self.restarts else ""
         return f"rank {self.rank}: pod {self.pod} on {self.node or 'no node yet'}: {state}{again}"

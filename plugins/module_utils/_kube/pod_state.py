@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .events import last_event
+from .events import last_event, tells_more
 from .labels import MEMORY, MEMORY_OUT, TRANSPORT
 
 # Reasons of a waiting container that do not resolve without a change.
@@ -24,6 +24,8 @@ _SANDBOX_FAILURES = 3
 # A busy server or node does not answer in time, also several times, but later: seen at a load of 30 on two cores.
 _BUSY = ("deadline exceeded", "i/o timeout")
 _BUSY_FAILURES = 20
+# Pods of one state that a line names
+_NAMED = 4
 # The scheduler's words if no node has the labels that the pod asks for.
 _NO_SUCH_NODE = re.compile(r"0/(\d+) nodes are available: \1 node\(s\) didn't match Pod's node affinity/selector")
 
@@ -105,16 +107,29 @@ def stuck_container(pod: Mapping[str, Any], first: str = "") -> Mapping[str, Any
     return next((c for c in (own, *statuses) if not c.get("state", {}).get("running")), own)
 
 
-def pod_line(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> str:
-    """Return what a pod that is not ready waits for: phase, the container's reason, and the pod's newest event."""
+def pod_lines(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what pods that are not ready wait for; those that wait for the same stand together, up to four by name."""
     listed = list(events)
+    found: dict[str, tuple[list[str], str]] = {}
+    for pod in pods:
+        name, place = pod["metadata"]["name"], pod.get("spec", {}).get("nodeName") or "no node yet"
+        text = _state_of(pod, listed)
+        key = text.replace(name, "").replace(place, "")
+        found.setdefault(key, ([], text))[0].append(f"{name} on {place}")
+    lines = []
+    for whos, text in found.values():
+        more = f" and {len(whos) - _NAMED} more" if len(whos) > _NAMED else ""
+        lines.append(f"pod{'s' if len(whos) > 1 else ''} {', '.join(whos[:_NAMED])}{more}: {text}")
+    return lines
+
+
+def _state_of(pod: Mapping[str, Any], listed: list[Mapping[str, Any]]) -> str:
+    """Return phase, the container's reason, and the newest event of a pod."""
     container = stuck_container(pod)
     reason = trouble(pod, container, listed)[0] or (container.get("state", {}).get("waiting") or {}).get("reason", "")
-    place = pod.get("spec", {}).get("nodeName") or "no node yet"
     event = last_event(str(pod["metadata"].get("uid", "")), listed)
-    more = f" (last event {event})" if event and event.partition(": ")[2] not in reason else ""
-    state = ", ".join(filter(None, [pod.get("status", {}).get("phase", "Unknown"), reason]))
-    return f"pod {pod['metadata']['name']} on {place}: {state}{more}"
+    more = f" (last event {event})" if tells_more(event, reason) else ""
+    return ", ".join(filter(None, [pod.get("status", {}).get("phase", "Unknown"), reason])) + more
 
 
 def daemons_behind(daemon_set: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -20,8 +21,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results
 
 from .links import plan_rails, shared_rails
 
-# Hosts up to which a matrix fits on a screen. With more, the message names only the causes.
-_SHOWN = 24
+# Hosts and columns up to which a matrix fits on a screen. With more, the message names only the causes.
+_SHOWN, _WIDEST = 24, 100
+# Ends or directions that are named; the matrix has all of them.
+_NAMED = 4
+_ADDRESS = re.compile(r"\b\d+\.\d+\.\d+\.\d+(?:/\d+)?|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b")
 
 
 def rounds(hosts: Iterable[str]) -> list[list[tuple[str, str]]]:
@@ -68,7 +72,7 @@ def ping_verdict(results: Mapping[str, Sequence[PingResult] | None], hosts: Iter
         else f"{len(everything)} directions on all rails and VFs pass with full-size packets"
     )
     lossy = [f"{describe(result)}: {result['reason']}" for result in everything if result["ok"] and result["reason"]]
-    shown = table if len(expected) <= _SHOWN else []
+    shown = table if len(expected) <= _SHOWN and max(map(len, table), default=0) <= _WIDEST else []
     return {"ok": not failed and not reasons, "table": table, "msg": "\n".join([head, *reasons, *shown, *lossy])}
 
 
@@ -101,8 +105,8 @@ def _function(index: int) -> str:
 
 
 def blame(results: Sequence[PingResult]) -> list[str]:
-    """Return one line per cause: an end that fails with every peer is named once, not once per pair."""
-    lines = []
+    """Return one line per cause: an end that fails with every peer is named once, and what ends share is said once."""
+    ends, directions = _Causes(), _Causes()
     explained: set[int] = set()
     # By end, in one pass: 254 hosts have 1,500 ends and 385,000 directions.
     touching: dict[tuple[str, str, int], list[int]] = {}
@@ -113,12 +117,32 @@ def blame(results: Sequence[PingResult]) -> list[str]:
         own = next((results[number] for number in numbers if results[number]["host"] == end[0]), None)
         if own and len(numbers) > 2 and not any(results[number]["ok"] for number in numbers):
             host, rail, index = end
-            lines.append(f"{host} {rail} {_function(index)}: no pair with it works ({own['layer']}): {own['reason']}")
+            ends.add(f"{host} {rail} {_function(index)}", own)
             explained.update(numbers)
     for number, result in enumerate(results):
         if not result["ok"] and number not in explained:
-            lines.append(f"{describe(result)} ({result['layer']}): {result['reason']}")
-    return lines
+            directions.add(describe(result), result)
+    return [*ends.lines(": no pair with it works"), *directions.lines("")]
+
+
+class _Causes:
+    """Causes with those that have them; reasons that differ only in hosts and addresses are the same one."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], tuple[list[str], str]] = {}
+
+    def add(self, who: str, result: PingResult) -> None:
+        hosts = rf"\b(?:{re.escape(result['host'])}|{re.escape(result['peer'])})\b"
+        masked = _ADDRESS.sub("", re.sub(hosts, "", result["reason"]))
+        self._found.setdefault((result["layer"], masked), ([], result["reason"]))[0].append(who)
+
+    def lines(self, what: str) -> list[str]:
+        """Return one line per cause, with up to four of those that have it."""
+        shown = []
+        for (layer, _masked), (whos, reason) in self._found.items():
+            more = f" and {len(whos) - _NAMED} more" if len(whos) > _NAMED else ""
+            shown.append(f"{', '.join(whos[:_NAMED])}{more}{what} ({layer}): {reason}")
+        return shown
 
 
 def bandwidth_verdict(results: Iterable[BandwidthResult], hosts: Iterable[str], plan: Mapping[str, Any]) -> Verdict:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import tells_more
 
 from .._screen.screen import Cause, Screen, State, names
 from .._sweep.failure import classify, crash_line
@@ -96,7 +97,7 @@ def _state(rank: Mapping[str, Any], explained: bool) -> State:
     if explained:
         text = text.partition(_CAUSE)[0]
     event = rank["event"]
-    if event and not rank["ready"] and not explained and event.partition(": ")[2] not in text:
+    if not rank["ready"] and not explained and tells_more(event, text):
         text += f" (last event {event})"
     if rank["restarts"]:
         text += f", restarted {rank['restarts']} time{'' if rank['restarts'] == 1 else 's'}"

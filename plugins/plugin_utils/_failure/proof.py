@@ -13,8 +13,11 @@ from .._screen.screen import Cause, Screen, State, names
 from .causes import merged, roots
 
 _FAILURE = re.compile(r"rank (?P<rank>\d+) \((?P<pod>[^)]+)\): (?P<text>.*)", re.S)
-# What the title says about ranks that talk TCP.
-_SAID = re.compile(r"is TCP, and RDMA is expected$|\S* where \S.* is expected$")
+# What the title says about ranks that talk TCP, and what follows from it.
+_SAID = re.compile(
+    r"is TCP, and RDMA is expected$|\S* where \S.* is expected$|"
+    r"(?:rank \d+ )?uses \d+ of \d+ devices \(NET/Socket/[^)]*\)$"
+)
 
 
 def proof_screen(proof: Mapping[str, Any], plan: Mapping[str, Any], remarks: str) -> Screen:

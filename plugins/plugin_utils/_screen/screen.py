@@ -115,7 +115,12 @@ def render_text(text: str, width: int = 100, height: int = HEIGHT, details: str 
     A longer one loses its middle: it begins with what failed and ends with what to do.
     """
     width = max(NARROWEST, min(width, WIDEST))
-    lines = [line for each in text.splitlines() for line in _hung(cut(each, _LONGEST_TEXT), each, width)]
+    # A line of a table keeps its spaces.
+    folded = (
+        [each.rstrip()] if len(each) <= width else _hung(cut(each, _LONGEST_TEXT), each, width)
+        for each in text.splitlines()
+    )
+    lines = [line for each in folded for line in each]
     end = _wrapped("", f"All details: {details}", width) if details else []
     room = height - len(end)
     if len(lines) > room:

@@ -44,6 +44,23 @@ def test_rows_are_aligned_below_the_text(tmp_path: Path) -> None:
     assert lines[:4] == ["latency", "bytes    p50", "8192     31.5", "1048576  260.0"]
 
 
+def test_a_failure_is_the_last_word_and_its_whole_text_goes_to_a_file(tmp_path: Path) -> None:
+    text = "\n".join(["2 of 4 directions fail", "from  a    b", *(f"a     -    {n}" for n in range(60)), "the end"])
+    task = {"gb10.cluster.show": {"text": text, "failed_as": "pings"}, "run_once": True}
+    play = {"hosts": "all", "gather_facts": False, "vars": {"gb10_results_dir": str(tmp_path)}, "tasks": [task]}
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(yaml.safe_dump([play]))
+    done = ansible("ansible-playbook", "-i", "a,b,", playbook)
+    assert done.returncode == 2
+    assert "2 of 4 directions fail" in done.stdout
+    kept = tmp_path / "failed-pings.txt"
+    assert kept.read_text().startswith(text)
+    shown = done.stdout[done.stdout.index("from  a    b") :]
+    assert "a     -    0" in shown
+    assert shown.count("a     -    ") < 25
+    assert f"All details: {kept}" in " ".join(shown.split())
+
+
 def test_roles_and_playbooks_print_with_this_action() -> None:
     files = [*ROOT.glob("roles/*/*/*.yml"), *ROOT.glob("playbooks/*.yml")]
     assert len(files) > 100

@@ -87,8 +87,20 @@ def test_the_matrix_of_more_hosts_than_fit_on_a_screen_is_left_out_of_the_messag
 def test_an_end_that_never_sent_is_blamed_direction_by_direction() -> None:
     results = every("abcd", broken="d") | {"d": []}
     found = matrix.ping_verdict(results, "abcd")
-    assert [line.partition(" (")[0] for line in found["msg"].splitlines() if "because of" in line] == [
-        f"{one} → d rail0 VF 0" for one in "abc"
+    assert [line for line in found["msg"].splitlines() if "because of" in line] == [
+        "a → d rail0 VF 0, b → d rail0 VF 0, c → d rail0 VF 0 (link): because of link"
+    ]
+
+
+def test_what_all_ends_share_is_said_once_with_four_of_them() -> None:
+    results = {one: [result(one, two, "mtu") for two in "abcdef" if two != one] for one in "abcdef"}
+    for one, found in results.items():
+        for number, each in enumerate(found):
+            each["reason"] = f"{each['peer']} at 10.100.0.{number}/24 drops packets of 8972 bytes that {one} sends"
+    lines = matrix.ping_verdict(results, "abcdef")["msg"].splitlines()
+    assert lines[0] == "30 of 30 directions fail"
+    assert [line.partition(": ")[0] for line in lines if "drops packets" in line] == [
+        "a rail0 VF 0, b rail0 VF 0, c rail0 VF 0, d rail0 VF 0 and 2 more"
     ]
 
 

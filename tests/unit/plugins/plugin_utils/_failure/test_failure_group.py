@@ -69,7 +69,11 @@ CASES: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
     "a network attachment is missing": (
         failed_group([(), (), (), ()], events=[NAD], rank1="waits for its network"),
         f"Group {GROUP} does not start: 1 of 4 ranks is not ready after 31 s.",
-        ["Rank 1 on spark2: waits for its network", "Event: Pod gemma-4-31b-it-1-0: FailedCreatePodSandBox"],
+        [
+            "Rank 1 on spark2: waits for its network",
+            "Cause: Pod gemma-4-31b-it-1-0: FailedCreatePodSandBox",
+            "What to do: The network attachment gb10-rail1-vf0 is gone. Run playbooks/kubernetes.yml",
+        ],
         [],
     ),
     "an image is missing": (
