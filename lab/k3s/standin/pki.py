@@ -40,7 +40,7 @@ class Pair:
         return self.stem.with_name(self.stem.name + ".key")
 
 
-def _openssl(*arguments: str | Path, extensions: str = "") -> None:
+def _openssl(*arguments: str | Path, extensions: str = "") -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".cnf") as config:
         config.write(f"[req]\ndistinguished_name = dn\nx509_extensions = ext\nprompt = no\n[dn]\n[ext]\n{extensions}")
         config.flush()
@@ -48,6 +48,7 @@ def _openssl(*arguments: str | Path, extensions: str = "") -> None:
         done = subprocess.run(["openssl", *arguments, *more], capture_output=True, text=True, check=False)
     if done.returncode:
         raise StandInError(f"openssl {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout
 
 
 def authority(stem: Path, name: str) -> Pair:
@@ -68,11 +69,25 @@ def service_key(path: Path) -> Path:
 
 
 def certificate(stem: Path, ca: Pair, subject: str, names: Iterable[str] = ()) -> Pair:
-    """Create a certificate signed by ``ca``, at each start, because its names may have changed."""
+    """Create a certificate signed by ``ca``, or keep one that would be the same, as K3s does when it starts again."""
     pair = Pair(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    _new(pair, subject, _leaf(names), "-CA", ca.cert, "-CAkey", ca.key)
+    leaf = _leaf(names)
+    recipe = hashlib.sha256(ca.cert.read_bytes() + f"{subject}\n{leaf}".encode()).hexdigest()
+    if not _made_of(pair, recipe):
+        _new(pair, subject, f"{leaf}nsComment = {recipe}\n", "-CA", ca.cert, "-CAkey", ca.key)
     return pair
+
+
+def _made_of(pair: Pair, recipe: str) -> bool:
+    """Return whether a certificate is of this recipe and fits its key, which a start that was killed has replaced."""
+    if not (pair.cert.exists() and pair.key.exists()):
+        return False
+    try:
+        told = _openssl("x509", "-in", pair.cert, "-noout", "-text", "-pubkey")
+        return recipe in told and _openssl("pkey", "-in", pair.key, "-pubout") in told
+    except StandInError:  # written in part
+        return False
 
 
 def request(stem: Path) -> str:
