@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._models import control, fetch, share, share_state, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import control, fetch, share, store
 
 # Seconds without a sign of the controller after which another run may end a transfer.
 ABANDONED = 30
@@ -21,69 +23,46 @@ PATIENCE = 45
 
 def start(options: dict[str, Any], at: control.Control) -> dict[str, Any]:
     """Start the process. Raise OSError; fail if another transfer runs here."""
-    items = share_state.items_of(options["models"])
-    if not replace_abandoned(at):
-        where = f"on this node, by process {at.read().get('pid')}"
-        return {
-            "failed": True,
-            "msg": f"Another transfer of models runs {where}. Wait until it has ended, and run again.",
-        }
-    at.own(options["secret"])
-    order = share.order_of(options, items)
-
-    def work(report: Callable[[str], None]) -> None:
-        run = share.Share(order, at)
-        try:
-            run.listen()
-        except OSError as error:
-            report(
-                f"Port {order.port} can't be opened on {', '.join(order.addresses)}: {error}. Another program may use"
-                " it: choose another one with models_share_port."
-            )
-            return
-        at.write(run.status())
-        report("")
-        run.run()
-        if not at.stop_requested():
-            at.remove()
-
-    problem = control.detach(work)
-    at.release()
-    if problem:
-        at.remove()
-        return {"failed": True, "msg": problem}
-    return {"msg": f"The transfer is running: {len(items)} files of {len(options['models'])} models."}
-
-
-def replace_abandoned(at: control.Control) -> bool:
-    """Lock the directory; end a transfer whose controller is gone. Return False if another one runs."""
     deadline = time.monotonic() + PATIENCE
     while not at.acquire():
         if float(at.read().get("age", 0)) > ABANDONED:
             at.stop()
         elif time.monotonic() > deadline:
-            return False
+            who = f"Another transfer of models runs on this node, by process {at.read().get('pid')}"
+            return {"failed": True, "msg": f"{who}. Wait until it has ended, and run again."}
         else:
             time.sleep(1)
-    at.clear()
-    return True
+
+    def work(report: Callable[[str], None]) -> None:
+        run = share.Share(options, at)
+        try:
+            run.listen()
+        except OSError as error:
+            where = f"Port {options['port']} can't be opened on {', '.join(options['addresses'])}: {error}"
+            report(f"{where}. Another program may use it: choose another one with models_share_port.")
+            return
+        signal.signal(signal.SIGTERM, lambda *_arguments: run.stop())
+        at.write(run.status())
+        report("")
+        run.run()
+        at.remove()
+
+    problem = control.detach(work)
+    if problem:
+        at.remove()
+    at.release()
+    count = sum(len(model["files"]) for model in options["models"])
+    running = f"The transfer is running: {count} files of {len(options['models'])} models."
+    return {"failed": True, "msg": problem} if problem else {"msg": running}
 
 
 def planned(options: dict[str, Any]) -> dict[str, Any]:
     """Return what a transfer would fetch."""
-    items = share_state.items_of(options["models"])
-    hub = set(options["hub"])
-    downloads, copies = 0, 0
-    for directory in {item.directory for item in items}:
-        mine = [item for item in items if item.directory == directory]
-        lacking = store.missing(directory, [i.file for i in mine], store.read_marker(directory).get("files") or {})
-        for item in mine:
-            if item.file in lacking:
-                left = item.file.size - min(item.file.size, store.partial_size(directory, item.file))
-                downloads += left if item.name in hub else 0
-                copies += 0 if item.name in hub else left
-    what = f"{store.human(downloads)} would be downloaded and {store.human(copies)} copied from other nodes"
-    return {"changed": bool(downloads or copies), "msg": f"{what}."}
+    left = 0
+    for directory, items in groupby(share.items_of(options["models"]), key=lambda item: item.directory):
+        recorded = store.read_marker(directory).get("files") or {}
+        left += store.needed_bytes(directory, store.missing(directory, [item.file for item in items], recorded))
+    return {"changed": left > 0, "msg": f"{store.human(left)} would be fetched."}
 
 
 def watch(options: dict[str, Any], at: control.Control) -> dict[str, Any]:
@@ -130,7 +109,6 @@ def main() -> None:
             **fetch.HUB_SPEC,
             "state": {"type": "str", "choices": ["started", "watched", "absent"], "default": "started"},
             "control": {"type": "path", "required": True},
-            "name": {"type": "str", "default": ""},
             "place": {"type": "int", "default": 0},
             "models": {"type": "list", "elements": "dict", "default": []},
             "hub": {"type": "list", "elements": "str", "default": []},
@@ -140,6 +118,7 @@ def main() -> None:
             "secret": {"type": "str", "default": "", "no_log": True},
             "streams": {"type": "int", "default": 4},
             "orphan_seconds": {"type": "float", "default": 60},
+            "longest_seconds": {"type": "float", "default": 86400},
             "slice_seconds": {"type": "float", "default": 20},
         },
         supports_check_mode=True,

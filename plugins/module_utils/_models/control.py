@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Start, watch and stop a transfer's process on a node. Private to the collection; standard library only.
 
-The process and the modules share a directory: ``lock`` is locked while the process lives, ``status`` is what it did,
-``contact`` is touched by the modules, ``owner`` is a digest of the run's secret, and ``stop`` ends it. None of the
-files contains a token.
+The process and the modules share a directory: ``lock`` is locked while the process lives, ``status`` is what it did and
+whose it is, and the modules touch ``contact``. None of the files contains a token.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-STATUS = "status"
 # The name of the directory beside the models, which role models gives.
 DIRECTORY = ".gb10-share"
 # Seconds within which a process ends by itself after it was asked to.
@@ -41,19 +40,17 @@ class Control:
             self._lock = (self.directory / "lock").open("w", encoding="utf-8")
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(self._lock.fileno()), (self.directory / "lock").stat()):
+                    # That of a killed process has the number of another one by now.
+                    (self.directory / "status").unlink(missing_ok=True)
+                    return True
             except BlockingIOError:
                 self.release()
                 return False
-            if self._is_current():
-                return True
+            except FileNotFoundError:
+                pass
             # A process that ended removed the directory between the two calls.
             self.release()
-
-    def _is_current(self) -> bool:
-        try:
-            return os.path.samestat(os.fstat(self._lock.fileno()), (self.directory / "lock").stat())
-        except FileNotFoundError:
-            return False
 
     def release(self) -> None:
         """Close the lock; the directory stays locked while a child has it open."""
@@ -72,24 +69,13 @@ class Control:
             return False
         return False
 
-    def clear(self) -> None:
-        """Remove what an earlier process left; the caller has the lock."""
-        for name in (STATUS, "stop", "contact"):
-            (self.directory / name).unlink(missing_ok=True)
-
     def remove(self) -> None:
+        """Remove the directory; the caller has the lock."""
         shutil.rmtree(self.directory, ignore_errors=True)
-
-    def own(self, secret: str) -> None:
-        """Record the run that started the process."""
-        (self.directory / "owner").write_text(_digest(secret), encoding="ascii")
 
     def is_of_another(self, secret: str) -> bool:
         """Return whether a process lives that a run with another secret started."""
-        try:
-            return self.is_locked() and (self.directory / "owner").read_text(encoding="ascii") != _digest(secret)
-        except FileNotFoundError:
-            return False
+        return self.is_locked() and self.read().get("owner") != digest(secret)
 
     def touch(self) -> None:
         """Tell the process that the controller is there."""
@@ -103,35 +89,34 @@ class Control:
             return 0
 
     def write(self, status: dict[str, Any]) -> None:
-        temporary = self.directory / f"{STATUS}.new"
+        """Write the status; raise OSError."""
+        temporary = self.directory / "status.new"
         temporary.write_text(json.dumps(status), encoding="utf-8")
-        temporary.replace(self.directory / STATUS)
+        temporary.replace(self.directory / "status")
 
     def read(self) -> dict[str, Any]:
         """Return the status, or an empty one."""
         try:
-            found: dict[str, Any] = json.loads((self.directory / STATUS).read_text(encoding="utf-8"))
+            found: dict[str, Any] = json.loads((self.directory / "status").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return found
 
-    def stop_requested(self) -> bool:
-        """Return whether the process must end."""
-        return (self.directory / "stop").exists()
-
     def stop(self) -> bool:
         """End the process and remove the directory; return whether there was a process. Raise OSError."""
         was_there = self.is_locked()
-        if was_there:
-            (self.directory / "stop").touch()
-            if not self._wait():
-                os.kill(int(self.read()["pid"]), signal.SIGKILL)
-                if not self._wait():
-                    raise OSError(f"process {self.read()['pid']} does not end")
-        self.remove()
+        if was_there and not self._ends(signal.SIGTERM) and not self._ends(signal.SIGKILL):
+            raise OSError(f"process {self.read().get('pid')} does not end")
+        # Under the lock: another run may have started meanwhile.
+        if self.directory.exists() and self.acquire():
+            self.remove()
+            self.release()
         return was_there
 
-    def _wait(self) -> bool:
+    def _ends(self, number: int) -> bool:
+        """Send a signal; return whether the process ended in time. While the lock is held, no other one has its pid."""
+        with suppress(ProcessLookupError, KeyError):
+            os.kill(int(self.read()["pid"]), number)
         deadline = time.monotonic() + _PATIENCE
         while self.is_locked():
             if time.monotonic() > deadline:
@@ -140,7 +125,8 @@ class Control:
         return True
 
 
-def _digest(secret: str) -> str:
+def digest(secret: str) -> str:
+    """Return what a status says of a secret: whose transfer it is."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -10,8 +10,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http.client import HTTPException, HTTPMessage
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,12 +59,19 @@ class _KeepToken(urllib.request.HTTPRedirectHandler):
         return following
 
 
-class Hub:
-    """A hub or mirror."""
+def path_of(repo: str, commit: str, file: File) -> str:
+    """Return the path of a file at a hub."""
+    return f"{repo}/resolve/{commit}/{urllib.parse.quote(file.name)}"
 
-    def __init__(self, url: str, token: str = "", timeout: float = 60) -> None:
+
+class Hub:
+    """A hub, a mirror, or a node of a transfer. ``timeout`` is in seconds, without a byte."""
+
+    def __init__(
+        self, url: str, token: str = "", timeout: float = 60, handlers: Sequence[urllib.request.BaseHandler] = ()
+    ) -> None:
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
-        self._opener = urllib.request.build_opener(_KeepToken)
+        self._opener = urllib.request.build_opener(*(handlers or [_KeepToken()]))
 
     def _open(self, path: str, offset: int = 0) -> Any:
         request = urllib.request.Request(f"{self._url}/{path}")
@@ -83,13 +91,18 @@ class Hub:
         """Return the listing of a model; raise FetchError or OSError."""
         if not _REPO.fullmatch(repo):
             raise FetchError(f"{repo!r} is not the name of a model, such as google/gemma-4-31B-it")
+        path = f"api/models/{repo}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true"
         try:
-            with self._open(f"api/models/{repo}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true") as answer:
-                content: bytes = answer.read(LISTING_BYTES + 1)
+            return self.read(path, LISTING_BYTES)
         except HTTPException as error:
             raise FetchError(f"{self._url} ended its answer about {repo}: {error!r}") from error
-        if len(content) > LISTING_BYTES:
-            raise FetchError(f"{self._url} sends more than {LISTING_BYTES} bytes as the listing of {repo}")
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return an answer; raise FetchError, also if it has more than ``limit`` bytes, OSError or HTTPException."""
+        with self._open(path) as answer:
+            content: bytes = answer.read(limit + 1)
+        if len(content) > limit:
+            raise FetchError(f"{self._url}/{path}: more than {limit} bytes")
         return content
 
     def fetch(
@@ -109,7 +122,7 @@ class Hub:
         """
         part, done = start_part(directory, file)
         if done < file.size:
-            with self._open(f"{repo}/resolve/{commit}/{urllib.parse.quote(file.name)}", done) as answer:
+            with self._open(path_of(repo, commit, file), done) as answer:
                 # A server that does not support ranges sends the whole file again.
                 resumed = done and answer.status == 206
                 limit = file.size - done if resumed else file.size
@@ -140,22 +153,32 @@ def start_part(directory: Path, file: File) -> tuple[Path, int]:
 
 
 def save(
-    answer: IO[bytes], part: Path, mode: str, limit: int, alive: Callable[[], bool], received: Callable[[int], None]
+    answer: BufferedIOBase,
+    part: Path,
+    mode: str,
+    limit: int,
+    alive: Callable[[], bool],
+    received: Callable[[int], None],
 ) -> bool:
     """Write an answer to a partial file in blocks; return False if ``alive`` returned False before its end.
 
+    A block is what has arrived, so ``received`` is called while a server sends little; ``alive`` is asked every MiB.
     An answer with more than ``limit`` bytes is another file: raise FetchError without writing more, and remove it.
     """
+    unasked = _BLOCK
     with part.open(mode) as stream:
-        while block := answer.read(min(_BLOCK, limit + 1)):
+        while block := answer.read1(min(unasked, limit + 1)):
             if len(block) > limit:
                 part.unlink()
                 raise FetchError(f"{part.name.removesuffix(PART)} is longer than its listing says; it was removed")
             limit -= len(block)
             stream.write(block)
             received(len(block))
-            if not alive():
-                return False
+            unasked -= len(block)
+            if not unasked:
+                unasked = _BLOCK
+                if not alive():
+                    return False
     return True
 
 

@@ -10,19 +10,13 @@ import json
 import random
 import socket
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._models import (
-    control,
-    share,
-    share_client,
-    share_state,
-    store,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._models import control, share, store
 
 COMMIT = "c0ffee"
 REPO = "org/tiny"
@@ -154,14 +148,15 @@ class Node:
         self.name, self.directory = f"spark{number}", root / f"spark{number}" / "org--tiny"
         self.control = control.Control(root / f"spark{number}" / "control")
         assert self.control.acquire()
-        order: Mapping[str, Any] = {
-            "name": self.name, "place": number, "items": share_state.items_of([model(self.directory)]),
-            "hub": frozenset(f"{REPO}/{name}" for name in downloads),
-            "peers": [share_client.Peer(f"spark{n}", ((address(n), address(number)),)) for n in peers],
+        options: dict[str, Any] = {
+            "place": number, "models": [model(self.directory)], "hub": [f"{REPO}/{name}" for name in downloads],
+            "peers": [
+                {"name": f"spark{n}", "paths": [{"to": address(n), "via": address(number)}]} for n in peers
+            ],
             "addresses": [address(number)] if peers else [], "port": port, "secret": SECRET, "url": hub, "token": "",
-            "streams": 2, "orphan_seconds": 20, **more,
+            "streams": 2, "orphan_seconds": 20, "longest_seconds": 60, **more,
         }  # fmt: skip
-        self.share = share.Share(share.Order(**order), self.control)
+        self.share = share.Share(options, self.control)
         self.thread = threading.Thread(target=self.share.run, daemon=True)
 
     def start(self) -> Node:
@@ -170,7 +165,7 @@ class Node:
         return self
 
     def end(self) -> None:
-        (self.control.directory / "stop").touch()
+        self.share.stop()
         self.thread.join(10)
         assert not self.thread.is_alive()
         self.control.release()

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-import time
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,10 +19,11 @@ def obedient(at: control.Control, ends: bool = True) -> Callable[[Callable[[str]
     """Return work that ends when it is asked to, or never."""
 
     def work(report: Callable[[str], None]) -> None:
-        at.write({"pid": os.getpid(), "parent": os.getppid(), "group": os.getpgid(0)})
+        end = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_arguments: end.set() if ends else None)
+        at.write({"pid": os.getpid(), "group": os.getpgid(0)})
         report("")
-        while not (ends and at.stop_requested()):
-            time.sleep(0.05)
+        end.wait()
 
     return work
 
@@ -34,7 +36,7 @@ def launch(directory: Path, ends: bool = True) -> control.Control:
     return at
 
 
-def test_the_process_is_no_child_and_is_ended_by_the_stop_file(tmp_path: Path) -> None:
+def test_the_process_is_no_child_and_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     at = launch(tmp_path / "c")
     assert at.is_locked()
     assert at.read()["pid"] not in (0, os.getpid()) and at.read()["group"] != os.getpgid(0)
@@ -69,15 +71,27 @@ def test_the_first_report_is_returned_and_an_exception_is_one(tmp_path: Path) ->
     assert "no memory" in control.detach(fail)
 
 
-def test_what_an_earlier_process_left_is_cleared(tmp_path: Path) -> None:
+def test_what_the_modules_and_the_process_say_is_in_the_directory(tmp_path: Path) -> None:
     at = control.Control(tmp_path)
-    assert at.contact() == 0 and at.read() == {}
-    at.touch()
-    (tmp_path / "stop").touch()
     at.write({"pid": 1})
-    assert at.contact() and at.stop_requested() and at.read() == {"pid": 1}
-    at.clear()
-    assert at.contact() == 0 and at.read() == {} and not at.stop_requested()
+    assert at.acquire()
+    assert at.contact() == 0 and at.read() == {}, "of a killed process"
+    at.touch()
+    at.write({"pid": 2, "owner": control.digest("s")})
+    assert at.contact() and at.read()["pid"] == 2
+    assert at.is_of_another("t") and not at.is_of_another("s")
+    at.release()
+    assert not at.is_of_another("t"), "no process lives"
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"pid": 999999999}'])
+def test_what_a_killed_process_left_is_removed(tmp_path: Path, content: str) -> None:
+    at = control.Control(tmp_path / "c")
+    assert at.acquire()
+    (at.directory / "status").write_text(content)
+    at.release()
+    assert not at.stop()
+    assert not at.directory.exists()
 
 
 def test_the_state_is_readable_by_its_owner_only(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import share, store
-from model_transfers import FILES, REPO, Hub, Node, address, free_port, put
+from model_transfers import COMMIT, FILES, REPO, SECRET, Hub, Node, address, free_port, put
 
 TOTAL = sum(map(len, FILES.values()))
 BIG = "a.safetensors"
@@ -84,7 +85,7 @@ def test_a_model_that_somebody_copied_is_a_source_once_its_digests_are_compared(
     assert hub.sent == (len(FILES[BIG]) if damaged else 0)
     assert all(node.is_whole() and store.read_marker(node.directory)["complete"] for node in nodes)
     assert nodes[2].share.status()["peer_bytes"] == TOTAL
-    assert not any(node.share.state.distrusted() for node in nodes)
+    assert not any(peer.bad for node in nodes for peer in node.share.peers)
 
 
 def test_the_shards_of_a_former_revision_go_when_the_new_one_is_complete(
@@ -101,7 +102,6 @@ def test_the_shards_of_a_former_revision_go_when_the_new_one_is_complete(
     wait(lambda: stopped.share.status()["error"])
     assert (directory / "old-00001-of-00001.safetensors").exists()
     stopped.end()
-    stopped.control.clear()
     hub.deny = False
     node = make(1, [], hub=hub.url, downloads=[BIG])
     wait(done(node))
@@ -137,7 +137,7 @@ def test_a_damaged_copy_is_refused_and_another_source_is_used(make: Callable[...
     (tmp_path / "spark1/org--tiny" / BIG).write_bytes(b"?" * len(FILES[BIG]))
     make(1, [2, 3])
     third = make(3, [1, 2])
-    wait(lambda: third.share.state.distrusted() == [f"{REPO}/{BIG} on spark1"])
+    wait(lambda: list(third.share.peers[0].bad) == [list(FILES).index(BIG)])
     make(2, [1, 3])
     wait(done(third))
     assert third.is_whole()
@@ -153,7 +153,7 @@ def test_a_node_whose_only_source_is_damaged_says_so(
     second = make(2, [1])
     wait(lambda: second.share.status()["error"])
     said = second.share.status()["error"]
-    assert "1 files are missing" in said and f"damaged: {REPO}/{BIG} on spark1" in said
+    assert "1 files are missing" in said and f"damaged: {REPO}/{BIG} on spark1 (" in said
     assert not (second.directory / BIG).exists()
 
 
@@ -206,7 +206,7 @@ def test_a_damaged_part_of_an_earlier_run_is_fetched_again(
     make(1, [2])
     wait(lambda: second.share.status()["done"] or second.share.status()["error"])
     assert second.share.status()["error"] == ""
-    assert second.is_whole() and second.share.state.distrusted() == []
+    assert second.is_whole() and not any(peer.bad for peer in second.share.peers)
 
 
 def test_without_a_controller_all_nodes_end_and_peers_do_not_keep_each_other_alive(make: Callable[..., Node]) -> None:
@@ -226,7 +226,7 @@ def test_a_node_that_nobody_asks_learns_from_its_peers_that_the_controller_is_th
 
 def test_only_its_own_address_listens_and_nothing_after_the_end(make: Callable[..., Node]) -> None:
     node = make(1, [2])
-    port = node.share._order.port
+    port = node.share._options["port"]
     for where, opens in ((address(1), True), ("127.0.0.1", False), (address(3), False)):
         with socket.socket() as probe:
             assert (probe.connect_ex((where, port)) == 0) is opens
@@ -250,13 +250,127 @@ def test_a_port_in_use_closes_the_other_servers(tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_copy_with_its_reason(
     make: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_arguments: Any) -> None:
+    def full(*_arguments: Any, **_options: Any) -> None:
         raise OSError(28, "No space left on device")
 
     put(tmp_path / "spark1/org--tiny", FILES)
-    second = Node(tmp_path, 2, [1], make(1, [2]).share._order.port)
-    monkeypatch.setattr(second.share._client, "fetch", full)
+    monkeypatch.setattr(share.Hub, "fetch", full)
+    second = Node(tmp_path, 2, [1], make(1, [2]).share._options["port"])
     second.start()
     wait(lambda: second.share.status()["error"])
     assert "No space left" in second.share.status()["error"]
     second.end()
+
+
+# -- who may fetch what ------------------------------------------------------------------------------------------------
+
+PATH = f"/{REPO}/resolve/{COMMIT}/"
+
+
+def ask(node: Node, path: str, source: str = address(2), token: str = SECRET, **more: str) -> tuple[int, bytes]:
+    """Ask a node as another one; return status and content."""
+    port = node.share._options["port"]
+    connection = http.client.HTTPConnection(address(1), port, timeout=5, source_address=(source, 0))
+    try:
+        method = more.pop("method", "GET")
+        connection.request(method, path, headers={"Authorization": f"Bearer {token}", **more})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def server(make: Callable[..., Node], tmp_path: Path) -> Node:
+    """Return a node that has two of three files, and one that is not the model's."""
+    directory = tmp_path / "spark1/org--tiny"
+    put(directory, ["config.json", BIG])
+    (directory / "secret.txt").write_text("of the owner")
+    (directory / "sub").mkdir()
+    (directory / "sub/b.safetensors").write_text("of the owner: not verified")
+    return make(1, [2])
+
+
+def test_a_file_is_sent_whole_or_from_an_offset(server: Node) -> None:
+    data = FILES[BIG]
+    assert ask(server, PATH + BIG) == (200, data)
+    assert ask(server, PATH + BIG, Range="bytes=1000-") == (206, data[1000:])
+    assert ask(server, PATH + BIG, Range=f"bytes={len(data) + 1}-")[0] == 416
+    assert server.share.status()["sent_bytes"] == 2 * len(data) - 1000
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/etc/passwd",
+        "/../../etc/passwd",
+        f"/{BIG}",
+        f"/{REPO}/resolve/main/{BIG}",
+        *(
+            PATH + name
+            for name in ("", "secret.txt", "../secret.txt", "%2e%2e/secret.txt", f"sub/../{BIG}", f"{BIG}?x")
+        ),
+        *(PATH + name for name in (store.MARKER, "sub/b.safetensors")),
+    ],
+)
+def test_nothing_else_is_sent(server: Node, path: str) -> None:
+    status, content = ask(server, path)
+    assert status == 404 and b"of the owner" not in content and b"root:" not in content
+
+
+@pytest.mark.parametrize("token", ["", "another", SECRET + " x", SECRET[:-1], "\xff"])
+def test_another_token_is_refused(server: Node, token: str) -> None:
+    for path in ("/state", PATH + BIG):
+        status, content = ask(server, path, token=token)
+        assert status == 403 and SECRET.encode() not in content
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", address(1), address(3)])
+def test_another_address_gets_no_answer(server: Node, source: str) -> None:
+    with pytest.raises((OSError, http.client.HTTPException)):
+        ask(server, "/state", source=source)
+
+
+def test_other_methods_are_refused(server: Node) -> None:
+    assert {ask(server, "/state", method=method)[0] for method in ("POST", "PUT", "DELETE", "HEAD")} == {501}
+
+
+def test_the_port_closes_when_the_last_node_is_done_and_the_progress_stays(
+    make: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "CLOSE_AFTER", 0.5)
+    put(tmp_path / "spark1/org--tiny", FILES)
+    first, second = make(1, [2]), make(2, [1])
+    wait(lambda: not first.share._servers and not second.share._servers)
+    with socket.socket() as probe:
+        assert probe.connect_ex((address(1), first.share._options["port"])) != 0
+    assert second.is_whole() and second.thread.is_alive() and second.control.read()["done"]
+
+
+def test_paths_take_turns_and_one_that_failed_comes_last() -> None:
+    def fail(_path: share.Hub) -> None:
+        raise ConnectionError
+
+    one, two = share.Hub("http://one"), share.Hub("http://two")
+    source = share.Source("spark1", [one, two])
+    turns = [source.use(lambda path: path) for _turn in range(4)]
+    assert turns in ([one, two, one, two], [two, one, two, one])
+    with pytest.raises(ConnectionError):
+        source.use(fail)
+    good = turns[1]
+    assert {source.use(lambda path: path) for _turn in range(3)} == {good}
+    with pytest.raises(ConnectionError):
+        source.use(fail)
+    assert source.use(lambda path: path) is turns[0], "this one failed longer ago"
+
+
+def test_neither_a_proxy_nor_another_address_stands_between_two_nodes(
+    make: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    put(tmp_path / "spark1/org--tiny", FILES)
+    make(1, [2])
+    second = make(2, [1])
+    wait(done(second))
+    assert second.is_whole()
