@@ -25,6 +25,15 @@ _LINES, _WRITERS = 1 << 13, 4096
 _COMMUNICATORS = 128
 
 
+class _Line:
+    """A line that is remembered: who wrote it, and what it says; ``count`` is how often it was not recorded yet."""
+
+    __slots__ = ("count", "key", "reading", "tid")
+
+    def __init__(self, key: _Key, tid: str, reading: Reading) -> None:
+        self.key, self.tid, self.reading, self.count = key, tid, reading, 0
+
+
 class NcclLog:
     """Collects the processes of one log: ``read()`` a stream, then look at ``processes``.
 
@@ -44,8 +53,10 @@ class NcclLog:
         self._by_key: dict[_Key, Process] = {}
         # {text before "NCCL INFO", without time stamps: who wrote it}
         self._writers: dict[bytes, tuple[_Key, str]] = {}
-        # {line without time stamps: who wrote it and what it says; None if it says nothing}
-        self._known: dict[bytes, tuple[_Key, str, Reading] | None] = {}
+        # {line without time stamps; None if it says nothing}
+        self._known: dict[bytes, _Line | None] = {}
+        # Channel lines that are only counted, up to the next statement of another kind.
+        self._counted: list[_Line] = []
         self._clock = 0
         self._hosts: set[str] = set()
 
@@ -67,13 +78,35 @@ class NcclLog:
         # One substitution per block is faster than one per line. Most logs have a time in every line, or in none.
         keys = scan.without_time(block).split(b"\n") if scan.TIME.search(lines[0]) else lines
         for line, key in zip(lines, keys, strict=True):
-            if (found := known[key] if key in known else self._new(line)) is not None:
+            if key in known:
+                found = known[key]
+            else:
+                self._record_counted()
+                found = self._new(line)
+            if found is None:
+                continue
+            if found.reading.kind == "channel":
+                if not found.count:
+                    self._counted.append(found)
+                found.count += 1
+            else:
+                self._record_counted()
                 self._clock += 1
-                self._said(self._process(found[0]), found[1], found[2], line)
+                self._said(self._process(found.key), found.tid, found.reading, line)
+        self._record_counted()
 
-    def _new(self, whole: bytes) -> tuple[_Key, str, Reading] | None:
+    def _record_counted(self) -> None:
+        for found in self._counted:
+            self._clock += 1
+            process = self._process(found.key)
+            process.last = self._clock
+            _channel(process, found.tid, found.reading.values, found.count)
+            found.count = 0
+        self._counted.clear()
+
+    def _new(self, whole: bytes) -> _Line | None:
         """Read a line that is not remembered."""
-        if not scan.SPEAKS.search(whole):
+        if not scan.speaks(whole):
             if (at := scan.engine_start(whole)) >= 0:
                 self._start(scan.plain(whole[:at]))
             return None
@@ -84,7 +117,7 @@ class NcclLog:
                 self._pieces(part)
             return None
         reading = NOTHING if raw.startswith(says.BORING) else says.read_statement(scan.plain(raw))
-        found = None if reading is NOTHING else (*self._writer(head), reading)
+        found = None if reading is NOTHING else _Line(*self._writer(head), reading)
         if len(line) <= LONGEST:
             if len(self._known) >= _LINES:
                 self._known.clear()
@@ -366,11 +399,11 @@ def _retire(process: Process, identity: str) -> None:
         process.crossed |= bool(old.crosses_nodes and not old.mnnvl)
 
 
-def _channel(process: Process, tid: str, via: Via) -> None:
+def _channel(process: Process, tid: str, via: Via, count: int = 1) -> None:
     if via.network:
-        process.add_channel(via, tid)
+        process.add_channel(via, tid, count)
     elif via.intra:
-        process.intra[via.intra] += 1
+        process.intra[via.intra] += count
     else:
         _torn(process, tid, via.torn)
 

@@ -157,18 +157,18 @@ class Process:
     # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
 
-    def add_channel(self, via: Via, tid: str = "") -> None:
-        """Count a channel for the process and for the communicator that its thread set up last."""
+    def add_channel(self, via: Via, tid: str = "", count: int = 1) -> None:
+        """Count channels for the process and for the communicator that its thread set up last."""
         devices = self.channels.setdefault(via.network, {})
-        devices[via.device] = devices.get(via.device, 0) + 1
-        self.gdr += via.gdr
+        devices[via.device] = devices.get(via.device, 0) + count
+        self.gdr += via.gdr * count
         comm = self.current.get(tid)
         if comm is None and len(self.communicators) == 1:
             comm = next(iter(self.communicators.values()))
         if comm is not None:
             own = comm.channels.setdefault(via.network, {})
-            own[via.device] = own.get(via.device, 0) + 1
-            comm.gdr += via.gdr
+            own[via.device] = own.get(via.device, 0) + count
+            comm.gdr += via.gdr * count
 
     def select(self, tid: str, network: str) -> None:
         """Note the network that a thread chose for the communicator that it sets up next."""

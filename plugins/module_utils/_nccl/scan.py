@@ -33,9 +33,7 @@ _VLLM_START = re.compile(rb"N" + _VLLM)
 # A burst continues while NCCL occurs within _NEAR bytes after it. It grows by _BURST bytes at first, then doubles.
 _NEAR, _BURST = 256, 1024
 
-_LAST_WORDS = re.compile("|".join(map(re.escape, LAST_WORDS)).encode())
-# A line without any of these says nothing, unless a server starts with it.
-SPEAKS = re.compile(rb"CCL|NET|ocket/|" + _LAST_WORDS.pattern)
+_LAST_WORDS = tuple(word.encode() for word in LAST_WORDS)
 LEVELS = re.compile(rb"NCCL (?:INFO|WARN|ATTN)")
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -99,8 +97,7 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
         rest, last = chunk[end:], chunk[start:end]
     if rest and (lines := _hits(rest, 0, len(rest))):
         yield lines
-    ends = (last + rest).split(b"\n") if _LAST_WORDS.search(last + rest) else []
-    if words := [line for line in ends if _LAST_WORDS.search(line) and not _HIT.search(line)]:
+    if words := [line for line in (last + rest).split(b"\n") if _last_words(line) and not _HIT.search(line)]:
         yield words
 
 
@@ -152,6 +149,15 @@ def plain(line: bytes) -> str:
 def parts(line: bytes) -> list[bytes]:
     """Return the lines of a log that stands in one string, as in JSON, or the line itself."""
     return _LINE_END.split(line) if b"\\" in line else [line]
+
+
+def speaks(line: bytes) -> bool:
+    """Tell whether a line may say something about NCCL; the start of a server is another question."""
+    return b"CCL" in line or b"NET" in line or b"ocket/" in line or _last_words(line)
+
+
+def _last_words(text: bytes) -> bool:
+    return any(map(text.__contains__, _LAST_WORDS))
 
 
 def engine_start(line: bytes) -> int:
