@@ -101,6 +101,7 @@ SHIPS: dict[str, set[str]] = {
     "host_files": {"_host"},
     "image_pull": {"_common", "_kube"},
     "k3s_airgap_info": {"_common", "_k3s"},
+    "k3s_backup": {"_k3s"},
     "k3s_backup_info": {"_k3s"},
     "k3s_leftovers": {"_common", "_k3s"},
     "k3s_service": {"_common", "_host", "_k3s"},

@@ -292,8 +292,8 @@ def test_a_backup_is_told_from_a_part_of_one(
     assert (told["refused"], told["damaged"], told["single"], told["lacks"]) == ("", "", single, lacks)
 
 
-def test_what_gnu_tar_writes_for_the_role_is_accepted(tmp_path: Path) -> None:
-    """The options are those of __k3s_archive in roles/k3s/vars/main.yml; names of over 100 characters and links too."""
+def test_what_gnu_tar_writes_is_accepted(tmp_path: Path) -> None:
+    """Earlier releases wrote their backups with it; names of over 100 characters and links too."""
     host = tmp_path / "host"
     for name in [*SINGLE, f"{SERVER}/db/snapshots/gb10-{'long' * 40}-1700000000"]:
         (host / name).parent.mkdir(parents=True, exist_ok=True)

@@ -88,10 +88,10 @@ def test_a_backup_of_a_server_that_was_never_started_is_refused(tmp_path: Path) 
     code, output = played(tmp_path, "backup", {}, "--check")
     assert code != 0
     assert "K3s was never started on s1 with k3s_data_dir" in output
-    assert "Create the archive" not in output.partition("Run playbook kubernetes first,")[0]
+    assert "Archive datastore" not in output.partition("Run playbook kubernetes first,")[0]
 
 
 def test_a_backup_without_the_first_server_is_refused(tmp_path: Path) -> None:
     code, output = played(tmp_path, "backup", {}, "--check", "--limit", "s2")
     assert code != 0
-    assert "This run leaves out s1, whose state is saved; nothing was changed. Run it without --limit." in output
+    assert "This run leaves out s1, whose state is saved; nothing was changed. Run it without --limit, or an" in output
