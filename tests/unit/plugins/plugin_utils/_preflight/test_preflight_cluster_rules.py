@@ -70,6 +70,70 @@ def test_another_setting_is_refused_only_if_there_is_a_cluster(
     assert found(variables, {}) == []
 
 
+def test_several_settings_are_refused_together() -> None:
+    variables = {"k3s_data_dir": "/srv/k3s", "gb10_cluster_cidr": "10.52.0.0/16", "gb10_service_cidr": "10.53.0.0/16"}
+    assert [key for _rule, key, _value in found(variables, USED)] == [
+        "k3s_data_dir",
+        "gb10_cluster_cidr",
+        "gb10_service_cidr",
+    ]
+
+
+@pytest.mark.parametrize("cidr", ["10.53.0.0/30", "unknown"])
+def test_a_network_without_a_tenth_address_has_no_usual_one_for_dns(cidr: str) -> None:
+    assert found({"gb10_service_cidr": cidr}, USED) == [(FIXED, "gb10_service_cidr", cidr)]
+
+
+@pytest.mark.parametrize(
+    ("variables", "interfaces", "expected"),
+    [
+        ({}, {"docker0": ["172.17.0.1", "10.42.0.1", "10.42.0.2"]}, [("gb10_cluster_cidr", "10.42.0.1, 10.42.0.2")]),
+        (
+            {},
+            {"docker0": ["10.42.0.1"], "virbr0": ["10.43.0.1"]},
+            [("gb10_cluster_cidr", "10.42.0.1"), ("gb10_service_cidr", "10.43.0.1")],
+        ),
+        (
+            {"gb10_cluster_cidr": "10.42.0.1/16, fd00:42::/56"},
+            {"docker0": ["10.42.0.9", "fd00:42::1"]},
+            [("gb10_cluster_cidr", "10.42.0.9, fd00:42::1")],
+        ),
+    ],
+)
+def test_each_address_in_a_network_of_the_cluster_is_found(
+    variables: dict[str, Any], interfaces: dict[str, list[str]], expected: list[tuple[str, str]]
+) -> None:
+    facts = copy.deepcopy(GOOD) | {"addresses": interfaces}
+    host = Host("spark1", cast(Facts, facts), server=True, k3s=wanted_settings(variables))
+    findings = [one for one in check_node(host) if one.rule == "preflight.network.cluster"]
+    assert [one.value for one in findings] == [value for _key, value in expected]
+    for one, (key, _value) in zip(findings, expected, strict=True):
+        assert key in f"{one.key} {one.reason} {one.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "member", "there"),
+    [
+        ({"k3s_node_ip": "192.168.10.12,fd00::12"}, "192.168.10.12,fd00::12", None),
+        ({"k3s_node_ip": "192.168.10.12,fd00::12"}, "192.168.10.11", "192.168.10.12"),
+        ({"k3s_node_interface": "eth0"}, "10.0.0.1", None),
+        ({"k3s_node_interface": "eth0"}, "10.0.0.2", "10.0.0.1"),
+        ({}, "10.0.0.2", None),
+        ({}, "10.0.9.9", "fd00::1, 10.0.0.1, 10.0.0.2, 10.0.1.1"),
+        ({}, "127.0.0.1", "fd00::1, 10.0.0.1, 10.0.0.2, 10.0.1.1"),
+    ],
+)
+def test_the_address_of_a_member_is_that_which_k3s_takes(
+    variables: dict[str, Any], member: str, there: str | None
+) -> None:
+    facts = copy.deepcopy(GOOD)
+    facts["addresses"] = {"lo": ["127.0.0.1"], "eth0": ["fd00::1", "10.0.0.1", "10.0.0.2"], "eth1": ["10.0.1.1"]}
+    facts["kubernetes"]["settings"] = USED | {"node-ip": member}
+    host = Host("spark1", cast(Facts, facts), server=True, k3s=wanted_settings(variables))
+    findings = [one.value for one in check_node(host) if one.rule == MOVED]
+    assert findings == ([there] if there else [])
+
+
 def test_an_agent_has_only_its_data_directory() -> None:
     variables = {"gb10_cluster_cidr": "10.52.0.0/16", "k3s_secrets_encryption": False}
     assert found(variables, USED, server=False) == []

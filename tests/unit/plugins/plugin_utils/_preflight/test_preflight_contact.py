@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import error_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES, check_host
 
@@ -115,6 +116,20 @@ def test_an_error_has_its_cause_and_remedy(error: str, rule: str, value: str | N
     (found,) = check_host(Host("spark1", None, unread=unread))
     assert (found.rule, found.value, found.severity) == (f"preflight.{rule}", value, "error")
     assert remedy in found.remedy
+
+
+def test_a_long_line_is_cut_and_an_unknown_user_has_a_placeholder() -> None:
+    unread = {"error": f"{VIA_SSH}x: Permission denied (publickey)" + "y" * 300}
+    (found,) = check_host(Host("spark1", None, unread=unread))
+    assert len(str(found.value)) == 200
+    assert "USER@" in found.remedy
+    (found,) = check_host(Host("spark1", None, unread={}))
+    assert (found.rule, found.value) == ("preflight.host.unread", None)
+
+
+def test_all_parts_of_an_error_are_read() -> None:
+    assert error_of({"msg": None, "module_stderr": "a", "module_stdout": "b\n"}) == "a\nb"
+    assert error_of({"msg": "m"}) == "m"
 
 
 def test_every_rule_about_a_host_that_was_not_read_has_a_case() -> None:

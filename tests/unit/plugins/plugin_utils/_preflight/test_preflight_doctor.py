@@ -56,6 +56,30 @@ def test_the_report_has_the_form_of_the_file_and_matches_its_hosts() -> None:
     assert ("packages.nvidia-container-toolkit", "['1.18.0']") in first
 
 
+def test_long_lists_are_cut_and_impossible_numbers_left_out() -> None:
+    odd = copy.deepcopy(GOOD)
+    clocks = [99_999.0, 100_000.0, -1.0, *(1000.4 + number for number in range(9))]
+    odd["gpus"] = [{**GOOD["gpus"][0], "max_clock_mhz": clock, "power_limit_w": 139.6} for clock in clocks]
+    odd["swap"] = [{"name": "/s", "kind": "file", "kib": kib} for kib in (2**40, 2**40 - 1, 0, 2**20 + 1, 1, 5, 7)]
+    odd["pfs"] = [{**pf, "firmware": f"28.4{n}.4028"} for n, pf in enumerate(10 * GOOD["pfs"][:1])]
+    (entry,) = yaml.safe_load(described(odd))
+    when = {each["fact"]: each for each in entry["when"] if each["fact"] != "swap.kib"}
+    assert when["gpus.max_clock_mhz"]["is"] == list(range(1000, 1008))
+    assert when["gpus.power_limit_w"]["is"] == [140]
+    assert when["pfs.firmware"]["is"] == [f"28.4{n}.4028" for n in range(8)]
+    sizes = [each for each in entry["when"] if each["fact"] == "swap.kib"]
+    assert sizes == [
+        {"fact": "swap.kib", "at_least": 2**40 - 2**20},
+        {"fact": "swap.kib", "is": 0},
+        {"fact": "swap.kib", "at_least": 2**20},
+        {"fact": "swap.kib", "at_least": 0},
+    ]
+    few = copy.deepcopy(GOOD)
+    few["gpus"] = [{**GOOD["gpus"][0], "max_clock_mhz": clock} for clock in (99_999.0, 100_000.0, -1.0)]
+    (entry,) = yaml.safe_load(described(few))
+    assert {"fact": "gpus.max_clock_mhz", "is": [99_999]} in entry["when"]
+
+
 def test_hosts_that_were_not_read_are_counted() -> None:
     host = Host("sparkling", None, unread={"error": "no route to host 192.168.10.11", "address": "192.168.10.11"})
     text = describe_hosts([host, replace(host, name="sparkling2")], check_hosts([host], {}))

@@ -258,6 +258,72 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.time.unsynchronized", with_facts(time_synchronized=None), as_it_is),
     ("preflight.time.skew", with_facts(clock_offset_s=-86400.0), as_it_is),
     ("preflight.time.skew", with_facts(clock_offset_s=61.0), with_facts(clock_offset_s=60.0)),
+    ("preflight.cgroup.v1", both(with_facts(cgroup_version=1), host_with(version="")), as_it_is),
+    *(("preflight.port.in_use", listens(port, "x"), listens(port + 1, "x")) for port in (6444, 10256, 10010)),
+    ("preflight.port.in_use", both(listens(2380, "x"), host_with(embedded_etcd=True)), listens(2380, "x")),
+    ("preflight.memory.swap", swap("/swap.img", 16.01), with_facts(swap=None)),
+    ("preflight.kubernetes.other_k3s", k3s(k3s=True, k3s_agent=False), k3s(k3s=True)),
+    ("preflight.kubernetes.other_role", k3s(k3s=True, k3s_agent=True), k3s(k3s=False)),
+    (
+        "preflight.kubernetes.other_role",
+        both(k3s(k3s=True), host_with(server=False)),
+        both(k3s(k3s_agent=True), host_with(server=False)),
+    ),
+    *(
+        ("preflight.kubernetes.version_differs", both(k3s(k3s=True), host_with(version="v1.36.5+k3s1")), near)
+        for near in (
+            k3s(k3s=True),
+            both(k3s(k3s=False), host_with(version="v1.36.5+k3s1")),
+            both(k3s(k3s=True), host_with(version="")),
+            both(k3s("unknown", k3s=True), host_with(version="v1.36.5+k3s1")),
+        )
+    ),
+    ("preflight.firewall.closed", ufw("OpenSSH", "4791/udp"), ufw("OpenSSH", "1:65535")),
+    ("preflight.network.management_missing", host_with(management_interface="x"), host_with(management_interface="")),
+    ("preflight.gpu.no_driver", with_facts(gpu_driver=None, gpu_runtime=None), as_it_is),
+    ("preflight.gpu.no_runtime", with_facts(gpu_runtime=None), with_facts(gpu_driver=None, gpu_runtime=None)),
+    ("preflight.gpu.power_limit", gpu(power_limit_w=139.0), gpu(power_limit_w=30.0, default_power_limit_w=None)),
+    *(
+        ("preflight.gpu.slow_clock", gpu(utilization=50.0, clock_mhz=1501.0), gpu(**near))
+        for near in (
+            {"utilization": 49.0, "clock_mhz": 850.0},
+            {"utilization": 96.0, "clock_mhz": 1502.0},
+            {"utilization": 96.0, "clock_mhz": None},
+            {"utilization": 96.0, "max_clock_mhz": None},
+            {"utilization": None, "clock_mhz": 850.0},
+            {"slowdown": None},
+        )
+    ),
+    ("preflight.log.xid", logged("xid", 1), logged("xid", 0)),
+    (
+        "preflight.storage.space",
+        with_facts(disks=[{"path": "/srv", "total_gib": None, "free_gib": 900.0}]),
+        as_it_is,
+    ),
+    (
+        "preflight.network.unmanaged",
+        with_networks(networkd="inactive"),
+        with_facts(network_services={"systemd-networkd.service": {"LoadState": "loaded", "ActiveState": "inactive"}}),
+    ),
+    (
+        "preflight.rdma.no_device_nodes",
+        with_facts(rdma={**GOOD["rdma"], "device_nodes": 0}),
+        with_facts(rdma={**GOOD["rdma"], "devices": [], "device_nodes": 0}),
+    ),
+    *(
+        ("preflight.link.not_active", with_pf(port_state="DOWN"), with_pf(port_state="DOWN", **near))
+        for near in ({"carrier": False}, {"rdma_device": None})
+    ),
+    ("preflight.link.slow", with_pf(rate_gbps=24.9), with_pf(rate_gbps=24.9, carrier=False)),
+    *(
+        ("preflight.link.no_rate", with_pf(rate_gbps=None), with_pf(rate_gbps=None, **near))
+        for near in ({"carrier": False}, {"rdma_device": None})
+    ),
+    ("preflight.pcie.unknown", with_pf(pcie_gts=None), as_it_is),
+    ("preflight.pcie.narrow", with_pf(pcie_max_width=8), with_pf(pcie_max_width=None)),
+    ("preflight.pcie.narrow", with_pf(pcie_max_gts=64.0), with_pf(pcie_max_width=2, pcie_max_gts=16.0)),
+    ("preflight.mtu.not_yet", with_pf(mtu=8999), with_pf(mtu=None)),
+    ("preflight.netplan.dhcp_lease", with_pf(addresses=[ADDRESS, ADDRESS | {"dynamic": True}]), as_it_is),
 ]
 RATE_RULES = {"preflight.link.unequal", "preflight.link.below"}
 VERSION_RULES = {*COMPARED, ARGUMENTS, FIRMWARE, MEMORY}
@@ -282,6 +348,145 @@ def test_a_fault_is_found_by_its_rule_alone(rule: str, fault: Change, near: Chan
     assert findings[0].remedy.endswith(".")
     assert "{" not in str(findings[0])
     assert rule not in {finding.rule for finding in found(near(HOST)) if finding.severity == RULES.all[rule].severity}
+
+
+def with_harmless(host: Host) -> Host:
+    """Put something without a fault in front of each thing of the host, and what it does not use behind its ports."""
+    facts = copy.deepcopy(cast(dict[str, Any], host.known))
+    for name in ("gpus", "disks", "orphan_namespaces", "listeners"):
+        facts[name] = facts[name] and [copy.deepcopy(GOOD[name][0]), *facts[name]]
+    for space in facts["orphan_namespaces"]:
+        space["links"].insert(0, GOOD["orphan_namespaces"][0]["links"][0])
+    for file in facts["netplan"]["files"]:
+        file["interfaces"].insert(0, "eth9")
+    facts["netplan"]["files"].insert(0, {"path": "/etc/netplan/50-site.yaml", "interfaces": ["eth9"]})
+    facts["written"] = {"/usr": {"read_only": False, "free_mib": 900}, **facts["written"]}
+    facts["runtime_memlock"] = {"docker.service": None, **facts["runtime_memlock"]}
+    facts["addresses"] = facts["addresses"] and {"eth9": ["192.168.200.1"], **facts["addresses"]}
+    facts["pfs"] = [*reversed(facts["pfs"]), {**PF, "name": "other", "rate_gbps": 100.0, "firmware": "1", "mtu": 1500}]
+    return replace(host, facts=cast(Facts, facts), vfs={"other": "02:95:2a:00:09:00", **host.vfs})
+
+
+ALONE = {"preflight.host.unread", "preflight.memory.swap"}
+
+
+@pytest.mark.parametrize(("rule", "fault"), [case[:2] for case in RULE_CASES if case[0] not in ALONE])
+def test_a_fault_is_found_beside_what_has_none(rule: str, fault: Change) -> None:
+    host = fault(HOST)
+    if host.known["runtime_memlock"] is not None:
+        assert [finding.rule for finding in found(with_harmless(host))] == [rule]
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "values"),
+    [
+        (
+            with_facts(swap=[{"name": f"/dev/sd{x}", "kind": "file", "kib": 2**20} for x in "ab"]),
+            "preflight.memory.swap",
+            ["/dev/sda, 1.0 GiB", "/dev/sdb, 1.0 GiB"],
+        ),
+        (
+            with_facts(listeners=[{"port": port, "process": "x"} for port in (6443, 10250)]),
+            "preflight.port.in_use",
+            [10250, 6443],
+        ),
+        (
+            with_facts(kubernetes=GOOD["kubernetes"] | {"others": ["RKE2", "MicroK8s"]}),
+            "preflight.kubernetes.other_distribution",
+            ["MicroK8s", "RKE2"],
+        ),
+        (
+            with_facts(written={name: {"read_only": True, "free_mib": 900} for name in ("/etc", "/usr")}),
+            "preflight.storage.read_only",
+            ["/etc", "/usr"],
+        ),
+        (
+            with_facts(written={name: {"read_only": None, "free_mib": 900} for name in ("/etc", "/usr")}),
+            "preflight.storage.no_answer",
+            ["/etc", "/usr"],
+        ),
+        (
+            with_facts(written={name: {"read_only": False, "free_mib": 6} for name in ("/etc", "/usr")}),
+            "preflight.storage.full",
+            ["6 MiB free"] * 2,
+        ),
+        (gpu(slowdown=0x8, clock_mhz=None), "preflight.gpu.slow_clock", ["unknown"]),
+        (gpu(slowdown=0x8, max_clock_mhz=None), "preflight.gpu.slow_clock", ["unknown"]),
+        (gpu(slowdown=0x8), "preflight.gpu.slow_clock", ["208 of 3003 MHz"]),
+        (gpu(power_limit_w=30.0), "preflight.gpu.power_limit", ["30 W"]),
+        (
+            with_pf(addresses=[ADDRESS | {"address": f"10.0.0.{x}/24", "dynamic": x > 1} for x in (1, 2, 3)]),
+            "preflight.netplan.dhcp_lease",
+            ["10.0.0.2/24, 10.0.0.3/24"],
+        ),
+        (disk(None), "preflight.storage.space", ["no answer"]),
+        (
+            with_facts(runtime_memlock={"a.service": 1, "b.service": 2}),
+            "preflight.runtime.memlock",
+            [1, 2],
+        ),
+        (with_facts(default_routes=["wlP9s9"]), "preflight.network.wifi", ["wlP9s9"]),
+        (with_facts(os={"id": "arch", "version": "", "name": ""}), "preflight.os.unsupported", [None]),
+        (with_facts(clock_offset_s=-61.0), "preflight.time.skew", ["-61 s"]),
+    ],
+)
+def test_each_fault_has_its_value(change: Change, rule: str, values: list[Any]) -> None:
+    findings = found(change(HOST))
+    assert [(one.rule, one.value) for one in findings] == [(rule, value) for value in values]
+
+
+def test_all_reasons_of_a_slow_clock_are_named() -> None:
+    (finding,) = found(gpu(slowdown=0xCC)(HOST))
+    words = ("power cap", "hardware slowdown", "heat", "power brake")
+    assert all(word in f"{finding.reason} {finding.remedy}" for word in words)
+
+
+def test_who_used_no_sudo_is_told_otherwise_than_who_became_another_user() -> None:
+    found_by = [
+        found(with_facts(user={"uid": 5, "name": "a", "sudo_from": sudo})(HOST))[0] for sudo in (None, "nvidia")
+    ]
+    assert ["no sudo was used" in f"{one.reason} {one.remedy}" for one in found_by] == [True, False]
+    assert ["from nvidia" in f"{one.reason} {one.remedy}" for one in found_by] == [False, True]
+
+
+@pytest.mark.parametrize(("wanted", "slow"), [(126.5, True), (125.5, False)])
+def test_the_rate_of_a_slot_is_less_the_encoding_of_pcie(wanted: float, slow: bool) -> None:
+    """Four lanes of 32 GT/s with 128 of 130 bits."""
+    rules = {one.rule for one in found(replace(HOST, settings=Settings(min_pcie_gbps=wanted)))}
+    assert rules == ({"preflight.pcie.slow"} if slow else set())
+
+
+@pytest.mark.parametrize(("kib", "differs"), [(112_500_000, False), (112_499_000, True)])
+def test_nine_tenths_of_the_memory_are_enough(kib: int, differs: bool) -> None:
+    rules = [one.rule for one in found(HOST, with_facts(memory_kib=kib)(replace(HOST, name="spark2")))]
+    assert rules == ([MEMORY] if differs else [])
+
+
+def test_hosts_without_ports_and_ports_that_are_not_planned_are_not_compared() -> None:
+    other = with_facts(kernel="6.11.0", bios="1")(HOST)
+    control = replace(other, name="control", pfs=(), vfs={})
+    assert found(HOST, control) == []
+    facts = copy.deepcopy(GOOD)
+    facts["pfs"].append({**PF, "name": "other", "firmware": "1"})
+    assert found(HOST, replace(HOST, name="spark2", facts=cast(Facts, facts))) == []
+    unread = replace(HOST, facts=None)
+    rules = [one.rule for one in found(HOST, unread, replace(unread, name="spark3"))]
+    assert rules == ["preflight.host.unread"] * 2
+
+
+def test_all_areas_of_swap_and_all_gpus_count_in_a_comparison() -> None:
+    areas = [{"name": f"/dev/sd{x}", "kind": "file", "kib": 2**20} for x in "ab"]
+    gpus = [{**GOOD["gpus"][0], "max_clock_mhz": clock} for clock in (3003.0, None, 2418.0)]
+    second = with_facts(swap=areas, gpus=gpus)(replace(HOST, name="spark2"))
+    values = {one.rule: one.value for one in found(HOST, second)}
+    assert values["preflight.memory.swap_differs"] == "0 GiB on spark1; 2 GiB on spark2"
+    assert values["preflight.gpu.clock_differs"] == "2418 MHz, 3003 MHz on spark2; 3003 MHz on spark1"
+
+
+def test_a_rail_without_a_name_has_that_of_its_port() -> None:
+    facts = [{**pf, "rate_gbps": 100.0, "carrier": number == 0} for number, pf in enumerate(GOOD["pfs"])]
+    findings = found(with_facts(pfs=facts)(HOST))
+    assert [(one.rule, one.key) for one in findings if one.rule in RATE_RULES] == [("preflight.link.below", PF["name"])]
 
 
 def test_every_rule_has_a_case() -> None:
@@ -411,6 +616,13 @@ def test_a_cable_in_the_other_cage_is_told() -> None:
     (finding,) = found(replace(HOST, facts=cast(Facts, facts)))
     assert finding.rule == "preflight.link.down"
     assert finding.remedy.startswith("enp1s0f1np1 has a link")
+    facts["pfs"].append({**PF, "name": "enP2p1s0f1np1", "rdma_device": "roceP2p1s0f1"})
+    (finding,) = found(replace(HOST, facts=cast(Facts, facts)))
+    assert finding.remedy.startswith("enp1s0f1np1 and enP2p1s0f1np1 has a link")
+    for port in facts["pfs"][2:]:
+        port["carrier"] = False
+    (finding,) = found(replace(HOST, facts=cast(Facts, facts)))
+    assert finding.remedy.startswith("Check cable")
 
 
 def test_memlock_binds_restricted_pods_only() -> None:
@@ -426,7 +638,14 @@ def test_severities_can_be_set_by_rule() -> None:
     assert not has_errors(findings)
 
 
-@pytest.mark.parametrize("severities", [{"preflight.gpu.nodriver": "off"}, {"preflight.gpu.no_driver": "mute"}])
+@pytest.mark.parametrize(
+    "severities",
+    [
+        {"preflight.gpu.nodriver": "off"},
+        {"preflight.gpu.no_driver": "mute"},
+        {"preflight.gpu.no_driver": "error", "preflight.gpu.nodriver": "off"},
+    ],
+)
 def test_a_mistake_in_the_severities_hides_nothing(severities: dict[str, str]) -> None:
     rules = [finding.rule for finding in found(with_facts(gpu_driver=None)(HOST), severities=severities)]
     assert sorted(rules) == ["preflight.gpu.no_driver", "preflight.settings.unknown_rule"]
@@ -443,6 +662,17 @@ def test_the_report_has_a_line_for_every_host_and_port_and_joins_what_is_alike()
     assert lines[6] == "2 hosts: 0 errors, 2 warnings"
     assert lines[7].startswith("warning: spark1, spark2: swap = '/dev/sda2, 2.0 GiB'")
     assert [line[:4] for line in lines[8:]] == ["    "] * len(lines[8:])
+
+
+def test_the_report_shows_what_a_port_lacks_and_each_value_of_hosts_that_differ() -> None:
+    first = both(with_pf(carrier=False, pcie_gts=None, rdma_device=None, driver_version="1.2"), swap("/s", 2))(HOST)
+    hosts = [first, swap("/s", 3)(replace(HOST, name="spark2")), with_pf(rate_gbps=None)(replace(HOST, name="spark3"))]
+    lines = format_report(hosts, found(*hosts), 100).splitlines()
+    assert lines[1] == (
+        "  enp1s0f0np0 (no RDMA device, mlx5_core 1.2): no link, PCIe unknown, 4 VFs, MTU 9000, firmware 28.45.4028"
+    )
+    assert lines[7].startswith("  enp1s0f0np0 (rocep1s0f0, mlx5_core): 0 Gb/s, ")
+    assert any("swap = '/s, 2.0 GiB, /s, 3.0 GiB'" in line for line in lines)
 
 
 def test_the_report_of_an_unread_host_says_so() -> None:

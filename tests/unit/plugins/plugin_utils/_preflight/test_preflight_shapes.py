@@ -148,6 +148,39 @@ def test_each_fact_may_have_any_form(name: str, value: Any) -> None:
     assert others == ["preflight.storage.space"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "fits"),
+    [
+        ("kernel", "7" * 4096, True),
+        ("kernel", "7" * 4097, False),
+        ("memory_kib", 2**63 - 1, True),
+        ("memory_kib", 2**63, False),
+        ("interfaces", ["x"] * 10_000, True),
+        ("interfaces", ["x"] * 10_001, False),
+        ("packages", dict.fromkeys(map(str, range(10_000)), "1"), True),
+        ("packages", dict.fromkeys(map(str, range(10_001)), "1"), False),
+        ("clock_offset_s", 3, True),
+        ("clock_offset_s", True, False),
+        ("iommu", 1, False),
+    ],
+)
+def test_a_fact_has_a_largest_size(name: str, value: Any, fits: bool) -> None:
+    facts: Any
+    facts, misread = shape_facts(copy.deepcopy(GOOD) | {name: value})
+    assert (misread == [], facts[name] == value) == (fits, fits)
+
+
+def test_what_is_absent_is_empty_or_unknown() -> None:
+    facts: Any = shape_facts({"pfs": [{}], "rdma": {}, "swap": [{}], "listeners": [{}]})[0]
+    port = facts["pfs"][0]
+    assert (port["total_vfs"], port["num_vfs"], port["carrier"], port["rate_gbps"]) == (0, 0, False, None)
+    assert (facts["user"]["uid"], facts["iommu"], facts["rdma"]["device_nodes"]) == (None, False, 0)
+    assert (facts["swap"], facts["listeners"]) == (
+        [{"name": "", "kind": "", "kib": 0}],
+        [{"port": 0, "process": None}],
+    )
+
+
 def test_what_is_wrong_is_named_and_what_is_right_is_kept() -> None:
     raw = copy.deepcopy(GOOD)
     raw["pfs"][1]["rate_gbps"] = True
