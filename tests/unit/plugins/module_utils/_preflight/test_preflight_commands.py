@@ -3,9 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import subprocess
 import time
 from types import SimpleNamespace
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import NO_ANSWER, Answer, runner
 
 MODULE = SimpleNamespace(get_bin_path=lambda name: None if name == "absent" else f"/bin/{name}")
@@ -21,9 +23,13 @@ def test_a_command_answers_fails_or_is_missing() -> None:
     assert run(["printf", r"\377x"]).output == "\ufffdx"
 
 
-def test_a_command_without_an_end_is_left_behind() -> None:
+def test_a_command_without_an_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    kill = subprocess.Popen.kill
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: (killed.append(process.pid), kill(process)))
     begun = time.monotonic()
     answer = runner(MODULE, 0.2)(["sleep", "60"])
+    assert len(killed) == 1
     assert (answer.status, answer.output) == (NO_ANSWER, "")
     assert "0.2 s" in answer.error
     assert time.monotonic() - begun < 10

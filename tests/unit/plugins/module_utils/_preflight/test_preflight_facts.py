@@ -7,8 +7,10 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight import facts as reading
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import Answer
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import (
     NETWORK_UNITS,
@@ -188,9 +190,140 @@ def test_everything_is_read(host: Host) -> None:
     assert json.loads(json.dumps(facts)) == facts
 
 
-def test_the_clock_is_compared_with_the_controller_s(host: Host) -> None:
+def test_two_of_everything_are_read_and_odd_lines_are_not(host: Host, tmp_path: Path) -> None:
+    proc, sysfs, etc = (tmp_path / name for name in ("proc", "sysfs", "etc"))
+    write(proc / "swaps", "Filename Type Size Used Priority\n/a file 1 0 -2\nodd\nodd type size\n/b partition 2 0 -2")
+    write(etc / "os-release", f"\nVARIANT=\n{OS_RELEASE.rstrip()}")
+    write(proc / "meminfo", "MemTotal:  125000000 kB\nodd\nCmaTotal: no kB\nCmaFree: 9751756 kB")
+    write(proc / "modules", "b 1\n\na 1")
+    for name in ("k3s.service", "k3s-agent.service"):
+        write(
+            etc / "systemd/system" / name, "Description=K3s" + ", installed by gb10.cluster" * (name != "k3s.service")
+        )
+    (tmp_path / "top/var/lib/k0s").mkdir(parents=True)
+    write(tmp_path / "top/usr/local/nvidia/toolkit/nvidia-container-runtime", "")
+    (sysfs / "class/net/wlan1/wireless").mkdir(parents=True)
+    (sysfs / "class/iommu/smmu3").mkdir(parents=True)
+    write(sysfs / "module/ib_core/parameters/netns_mode", "N")
+    (sysfs / "class/infiniband/another").mkdir()
+    function = pci_function(sysfs, "enp1s0f1np1", "0000:01:00.1", total_vfs=8)
+    write(function / "current_link_width", "4")
+    second = [*ADDRESSES, {}, {"local": "10.0.0.1", "prefixlen": 8, "scope": "global"}]
+    links = [PORT | {"addr_info": second}, {"ifname": "x", "master": "bond1"}, {"master": "bond2"}]
+    host.answers["ip -d -j address show"] = json.dumps(links)
+    (query,) = [command for command in host.answers if command.startswith("nvidia-smi")]
+    host.answers[query] = "odd\nNVIDIA GB10, 1, 2, 3, 4, 5, 0x10\nNVIDIA B200, 96, 850, 3003, [N/A], 140.5, 0x84\n"
+    (query,) = [command for command in host.answers if command.startswith("dpkg-query")]
+    host.answers[query] = "nvidia-a 1 installed\nnvidia-odd installed\nnvidia-four 1 installed x\ndgx-b 2 installed\n"
+    host.answers["ufw status"] = "Status: inactive\n\n22/tcp    ALLOW  Anywhere\nodd\n53/udp  ALLOW IN  x\n"
+    write(etc / "netplan/40-cx7.yaml", "network: {ethernets: {enp1s0f0np0: {}, enp1s0f1np1: {}}}")
+    facts = host.read(str(tmp_path), str(tmp_path / "second"))
+    assert facts["swap"] == [
+        {"name": "/a", "kind": "file", "kib": 1},
+        {"name": "/b", "kind": "partition", "kib": 2},
+    ]
+    assert facts["os"]["name"] == "Ubuntu 24.04.3 LTS"
+    assert (facts["memory_kib"], facts["cma_kib"], facts["cma_free_kib"]) == (125000000, None, 9751756)
+    assert facts["modules"] == ["a", "b"]
+    assert facts["kubernetes"]["units"] == {"k3s.service": False, "k3s-agent.service": True}
+    assert facts["kubernetes"]["others"] == ["k0s", "kubeadm"]
+    assert facts["gpu_runtime"] == "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+    assert (facts["wifi"], facts["iommu"]) == (["wlP9s9", "wlan1"], True)
+    assert facts["rdma"] == {"devices": ["another", "rocep1s0f0"], "device_nodes": 1, "shared_mode": False}
+    assert facts["addresses"] == {"enp1s0f0np0": ["192.168.177.12", "10.0.0.1"], "x": []}
+    ports = [(port["name"], port["driver"], port["rdma_device"], port["pcie_width"]) for port in facts["pfs"]]
+    assert ports == [("enp1s0f0np0", "mlx5_core", "rocep1s0f0", 4), ("enp1s0f1np1", None, None, 4)]
+    assert [each["dynamic"] for each in facts["pfs"][0]["addresses"]] == [True, False]
+    assert [port["master"] for port in facts["pfs"]] == ["bond0", None]
+    gpus = facts["gpus"] or []
+    assert [(gpu["name"], gpu["slowdown"], gpu["default_power_limit_w"]) for gpu in gpus] == [
+        ("NVIDIA GB10", 16.0, 5.0),
+        ("NVIDIA B200", 132.0, 140.5),
+    ]
+    assert facts["packages"] == {"nvidia-a": "1", "dgx-b": "2"}
+    assert facts["firewall"] == {"active": False, "allowed": ["22/tcp", "53/udp"]}
+    assert facts["netplan"]["files"][0]["interfaces"] == ["enp1s0f0np0", "enp1s0f1np1"]
+    assert [disk["path"] for disk in facts["disks"]] == [str(tmp_path), str(tmp_path / "second")]
+
+
+def test_the_default_routes_are_those_of_both_families_in_their_order(host: Host) -> None:
+    zero, other = "0" * 32, "f" * 32
+    rows = [
+        (zero, "00", "00000100", "far0"),
+        (zero, "00", "00000064", "near0"),
+        (zero, "40", "00000001", "prefix0"),
+        (other, "00", "00000001", "elsewhere0"),
+        (zero, "00", "00000001", "lo"),
+    ]
+    text = [f"{to} {length} {zero} 00 {zero} {metric} 1 0 0 {name}" for to, length, metric, name in rows]
+    write(host.top / "proc/net/ipv6_route", "\n".join([*text, "odd"]))
+    write(host.top / "proc/net/route", f"{ROUTES}odd\neth9 00000000 0100A8C0 0003 0 0 x 00000000 0 0 0")
+    assert host.read()["default_routes"] == ["enP7s7", "wlP9s9", "near0", "far0"]
+
+
+def test_listeners_of_both_families_are_read_with_or_without_their_process(host: Host) -> None:
+    line = "   0: 00000000000000000000000000000000:192B 0:0 0A 0:0 00:0 0 0 0 {} 1 x"
+    write(host.top / "proc/net/tcp6", "\n".join(["head", line.format(5000), "odd", line.format(5001)]))
+    (host.top / "proc/77/fd/4").symlink_to("/dev/null")
+    (host.top / "proc/77/fd/5").symlink_to("socket:[9999]")
+    (host.top / "proc/77/fd/6").symlink_to("socket:[5001]")
+    write(host.top / "proc/78/status", "ended")
+    assert host.read()["listeners"] == [
+        {"port": 6443, "process": None},
+        {"port": 6443, "process": "python3"},
+        {"port": 10250, "process": "python3"},
+    ]
+    (host.top / "proc/77/comm").unlink()
+    assert host.read()["listeners"][-1] == {"port": 10250, "process": "77"}
+
+
+def test_disks_are_measured_in_gib_and_what_does_not_answer_is_unknown(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = SimpleNamespace(total=3 * 2**40, free=2**30 + 2**30 // 4)
+    state = SimpleNamespace(f_flag=os.ST_RDONLY | os.ST_NOSUID, f_bavail=3 * 2**10, f_frsize=2**12)
+    monkeypatch.setattr(reading.shutil, "disk_usage", lambda _path: usage)
+    monkeypatch.setattr(reading.os, "statvfs", lambda _path: state)
+    facts = host.read("/srv")
+    assert facts["disks"] == [{"path": "/srv", "total_gib": 3072.0, "free_gib": 1.2}]
+    assert facts["written"]["/etc"] == {"read_only": True, "free_mib": 12}
+    state.f_flag = os.ST_NOSUID
+    assert host.read()["written"]["/etc"]["read_only"] is False
+
+    def stale(_path: object) -> None:
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(reading.shutil, "disk_usage", stale)
+    monkeypatch.setattr(reading.os, "statvfs", stale)
+    facts = host.read("/srv")
+    assert facts["disks"] == [{"path": "/srv", "total_gib": None, "free_gib": None}]
+    assert facts["written"]["/etc"] == {"read_only": None, "free_mib": None}
+
+
+def test_a_user_without_a_name_has_its_number(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(_uid: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(reading.pwd, "getpwuid", nobody)
+    monkeypatch.setenv("SUDO_USER", "nvidia")
+    assert host.read()["user"] == {"uid": os.geteuid(), "name": str(os.geteuid()), "sudo_from": "nvidia"}
+
+
+@pytest.mark.parametrize(
+    ("active", "enabled", "there"),
+    [("active", "disabled", True), ("inactive", "enabled", True), ("inactive", "disabled", False)],
+)
+def test_a_runtime_counts_that_runs_or_starts_at_boot(host: Host, active: str, enabled: str, there: bool) -> None:
+    (query,) = [command for command in host.answers if "LimitMEMLOCK" in command]
+    host.answers[query] = f"odd\nLimitMEMLOCK=5\nActiveState={active}\nUnitFileState={enabled}\nNote=a=b\n"
+    assert host.read()["runtime_memlock"] == ({"k3s.service": 5} if there else {})
+
+
+def test_the_clock_is_compared_with_the_controller_s(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.read()["clock_offset_s"] is None
     assert abs(host.read(controller_time=time.time() - 3600)["clock_offset_s"] - 3600) < 60
+    monkeypatch.setattr(reading.time, "time", lambda: 1000.16)
+    assert host.read(controller_time=1000.0)["clock_offset_s"] == 0.2
 
 
 def test_an_empty_host_is_unknown_and_not_an_error(tmp_path: Path) -> None:
@@ -210,6 +343,8 @@ def test_an_empty_host_is_unknown_and_not_an_error(tmp_path: Path) -> None:
 def test_netplan_files_that_cannot_be_read_and_valid_ones(host: Host) -> None:
     host.answers["netplan get"] = Answer(1, "", "Permission denied\n")
     assert host.read()["netplan"]["error"] == "Permission denied"
+    host.answers["netplan get"] = Answer(1, "", "")
+    assert host.read()["netplan"]["error"] == "exit status 1"
     host.answers["netplan get"] = Answer(0, "network: {}\n", "** WARNING **: Permissions are too open.\n")
     assert host.read()["netplan"]["error"] is None
 
@@ -226,9 +361,20 @@ def test_a_namespace_without_a_process_is_an_orphan(host: Host) -> None:
     os.link(host.top / "netns/cni-alive", host.top / "proc/77/ns/net")
     links = [{"ifname": "lo"}, {"ifname": "net1", "ifalias": "enp1s0f0v0", "address": "02:95:2a:00:01:00"}]
     host.answers["ip -n cni-dead -d -j link show"] = json.dumps(links)
-    assert host.read()["orphan_namespaces"] == [
-        {"namespace": "cni-dead", "links": [{"name": "net1", "alias": "enp1s0f0v0", "mac": "02:95:2a:00:01:00"}]}
-    ]
+    dead = {"namespace": "cni-dead", "links": [{"name": "net1", "alias": "enp1s0f0v0", "mac": "02:95:2a:00:01:00"}]}
+    assert host.read()["orphan_namespaces"] == [dead]
+    # A pod and a process that ended meanwhile.
+    (host.top / "netns/cni-gone").symlink_to("nothing")
+    (host.top / "proc/11/ns").mkdir(parents=True)
+    (host.top / "proc/11/ns/net").symlink_to("nothing")
+    write(host.top / "netns/cni-second", "")
+    two = [{}, "odd", {"ifname": "net1"}, {"ifname": "net2"}]
+    host.answers["ip -n cni-second -d -j link show"] = json.dumps(two)
+    names = [{"name": name, "alias": "", "mac": ""} for name in ("net1", "net2")]
+    assert host.read()["orphan_namespaces"] == [dead, {"namespace": "cni-second", "links": names}]
+    for odd in ("3", "no JSON", ""):
+        host.answers["ip -n cni-second -d -j link show"] = odd
+        assert host.read()["orphan_namespaces"][1]["links"] == []
 
 
 CONFIG = """\
@@ -305,6 +451,17 @@ def test_who_holds_memory_outside_kubernetes(host: Host) -> None:
         {"kind": "docker", "name": "vllm-node", "kib": 3 * 2**20},
         {"kind": "program", "name": "sglang", "kib": 2 * 2**20},
     ]
+    # A container that Docker does not name, a process without a name, and one that the GPU alone counts.
+    process(host, 207, "x", 9, f"/system.slice/docker-{'f' * 64}.scope")
+    process(host, 208, "x", 8, "/user.slice")
+    (host.top / "proc/208/comm").unlink()
+    write(host.top / "proc/209/comm", "y")
+    host.answers[apps] = "odd\n209, 7168\n"
+    assert host.read()["memory_holders"][:3] == [
+        {"kind": "docker", "name": "f" * 12, "kib": 9 * 2**20},
+        {"kind": "program", "name": "208", "kib": 8 * 2**20},
+        {"kind": "program", "name": "y", "kib": 7 * 2**20},
+    ]
 
 
 LOG = """\
@@ -335,3 +492,5 @@ def test_what_the_kernel_said_since_boot(host: Host) -> None:
     assert host.read()["kernel_log"] is None
     host.answers["dmesg --notime"] = "quiet\n"
     assert host.read()["kernel_log"] == {}
+    host.answers["dmesg --notime"] = "NVRM: Xid " + "x" * 300
+    assert host.read()["kernel_log"] == {"xid": {"count": 1, "last": "NVRM: Xid " + "x" * 190}}

@@ -40,6 +40,27 @@ def test_a_connectx_without_sriov_in_its_firmware_offers_none(tmp_path: Path) ->
     assert [(pf.name, pf.total_vfs) for pf in read_pfs(str(tmp_path))] == [("enp1s0f0np0", 0)]
 
 
+def test_each_port_is_read_with_its_functions_and_first_rdma_device(tmp_path: Path) -> None:
+    for name, address, rdma in (("enp1s0f1np1", "0000:01:00.1", ()), ("enp1s0f0np0", "0000:01:00.0", ("b", "a"))):
+        function = pci_function(tmp_path, name, address, total_vfs=8)
+        write(function / "sriov_numvfs", "2")
+        for device in rdma:
+            (function / "infiniband" / device).mkdir(parents=True)
+    links = '[{"ifname": "enp1s0f0np0", "max_mtu": 9978}, {"ifname": "enp1s0f1np1", "max_mtu": 9000}]'
+    pfs = read_pfs(str(tmp_path), links)
+    assert pfs == [
+        Pf("enp1s0f0np0", "0000:01:00.0", 8, 2, "a", 9978),
+        Pf("enp1s0f1np1", "0000:01:00.1", 8, 2, None, 9000),
+    ]
+    assert {name: list(values) for name, values in pf_facts(pfs).items()} == {
+        "gb10_pf_totalvfs": ["enp1s0f0np0", "enp1s0f1np1"],
+        "gb10_pf_max_mtu": ["enp1s0f0np0", "enp1s0f1np1"],
+        "gb10_pf_rdma": ["enp1s0f0np0"],
+        "gb10_pf_pci": ["enp1s0f0np0", "enp1s0f1np1"],
+    }
+    assert max_mtus("") == {}
+
+
 def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:
     pci_function(tmp_path, "enp1s0f0np0", "0000:01:00.0", total_vfs=0)
     assert pf_facts(read_pfs(str(tmp_path))) == {

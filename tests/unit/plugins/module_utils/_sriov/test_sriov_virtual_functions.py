@@ -136,6 +136,58 @@ def test_the_boot_unit_reports_the_failure_of_each_port(tree: Path, monkeypatch:
     assert sriov.boot(config) == ["enP2p1s0f0np0: no SR-IOV device within 0 s"]
 
 
+def test_two_ports_are_checked_and_planned() -> None:
+    pfs = [Pf("enp1s0f0np0", 9), Pf("enP2p1s0f0np0", 9)]
+    both = {pf.name: PfState(pf.name, "", True, 8, 0, {}) for pf in pfs}
+    assert [one.key for one in sriov.check(pfs, both, force=False)] == [f"{pf.name} vf_count" for pf in pfs]
+    wanted = [Pf("enp1s0f0np0", 1), Pf("enP2p1s0f0np0", 1)]
+    assert [step.pf for step in sriov.steps(wanted, [*VFS, OTHER], both)] == [
+        pf.name for pf in wanted for _step in "nm"
+    ]
+
+
+def test_a_function_whose_interface_has_its_planned_name_is_known_by_it(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's directory has the names of before udev renamed them."""
+    (tree / "devices/0000:01:00.0/sriov_numvfs").write_text("2\n")
+    (tree / "devices/0000:01:00.3/net/eth1").mkdir(parents=True)
+    (tree / "devices/0000:01:00.0/virtfn1").symlink_to(tree / "devices/0000:01:00.3")
+    (tree / "devices/0000:01:00.2/net/enp1s0f0v0").rename(tree / "devices/0000:01:00.2/net/eth0")
+    entries = [{"vf": 0, "address": MAC0}, {"vf": 1, "address": MAC1}]
+    links = {"enp1s0f0np0": {"vfinfo_list": entries}, "enp1s0f0v0": {"address": MAC1}, "enp1s0f0v1": {"address": MAC0}}
+    monkeypatch.setattr(system, "links", lambda: links)
+    found = sriov.observe(Sysfs(tree), [Pf("enp1s0f0np0", 2)], VFS)["enp1s0f0np0"]
+    assert found.vfs == {0: VfState("enp1s0f0v0", MAC1, MAC0), 1: VfState("enp1s0f0v1", MAC0, MAC1)}
+
+
+def test_all_steps_are_done(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(monkeypatch, enp1s0f0np0={}, enp1s0f0v0={}, enp1s0f0v1={})
+    sriov.apply(Sysfs(tree), [MAC_STEP, Step("mac", "enp1s0f0np0", MAC1, 1, "enp1s0f0v1")], 0)
+    assert driver.ran == [ON_VF, f"ip link set dev enp1s0f0v1 address {MAC1}"]
+
+
+def test_a_boot_destroys_no_functions_that_are_in_use(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "devices/0000:01:00.0/sriov_numvfs").write_text("2\n")
+    Driver(monkeypatch, enp1s0f0np0={})
+    monkeypatch.setattr(netns, "holders", list)
+    config = tree / "sriov.json"
+    config.write_text(sriov.configuration(str(tree), [Pf("enp1s0f0np0", 1)], VFS, {}, 0))
+    assert config.read_text().endswith("}\n")
+    assert [vf["vf_index"] for vf in json.loads(config.read_text())["vfs"]] == [0, 1]
+    assert ["sriov.vf.in_use" in problem for problem in sriov.boot(config)] == [True, True]
+    assert (tree / "devices/0000:01:00.0/sriov_numvfs").read_text() == "2\n"
+
+
+def test_a_boot_restores_every_planned_function(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "devices/0000:01:00.0/sriov_numvfs").write_text("2\n")
+    driver = Driver(monkeypatch, enp1s0f0np0={}, enp1s0f0v0={"address": MAC0}, enp1s0f0v1={"address": MAC0})
+    config = tree / "sriov.json"
+    config.write_text(sriov.configuration(str(tree), [Pf("enp1s0f0np0", 2)], VFS, {}, 0))
+    assert sriov.boot(config) == []
+    assert driver.ran == [f"ip link set dev enp1s0f0v1 address {MAC1}"]
+
+
 OTHER = Vf("enP2p1s0f0np0", 0, "enP2p1s0f0v0", "02:95:2a:00:02:00")
 BOTH = state(2, vf0=there(0, MAC0), vf1=there(1, MAC1))
 
@@ -202,6 +254,7 @@ ON_VF = f"ip link set dev enp1s0f0v0 address {MAC0}"
     [
         ([{"vf": 0}], [ON_VF, f"ip link set dev enp1s0f0np0 vf 0 mac {MAC0}"]),
         ([{"vf": 1}], [ON_VF]),
+        ([{"vf": 1}, {"vf": 0}], [ON_VF, f"ip link set dev enp1s0f0np0 vf 0 mac {MAC0}"]),
         ([], [ON_VF]),
     ],
 )
