@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -126,13 +126,14 @@ MARKS = {"accepted": "ok", "translated": "tr", "refused": "--"}
 FAILED_ELSEWHERE = "??"
 
 
-def table(cells: Sequence[Cell]) -> str:
-    """Return the table: one row per preset, one column per version."""
+def table(cells: Sequence[Cell], refused: Container[str] = ()) -> str:
+    """Return the table: one row per preset, one column per version; all of a profile whose file is refused are."""
     versions = list(dict.fromkeys(cell.sglang for cell in cells if cell.sglang[0].isdigit()))
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     for cell in cells:
         doubtful = cell.status == "broken" and cell.state != "refused"
-        mark = FAILED_ELSEWHERE if doubtful else MARKS[cell.state]
+        state = "refused" if cell.profile in refused else cell.state
+        mark = FAILED_ELSEWHERE if doubtful and state != "refused" else MARKS[state]
         rows.setdefault((cell.profile, cell.preset, cell.status), {})[cell.sglang] = mark
     legend = "ok accepted as written, tr in the version's spelling, ?? failed on another version, -- refused"
     columns = [version.removeprefix("0.5.").replace(".post", "p")[:9] for version in versions]
@@ -143,14 +144,15 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def surprises(cells: Sequence[Cell], own: dict[tuple[str, str], str]) -> list[str]:
-    """Return presets that are refused on their own version, but are not marked as broken."""
-    found = []
+    """Return presets that are refused on their own version, but are not marked as broken; equal reasons once."""
+    found: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.sglang != own[cell.profile, cell.preset]:
             continue
         if cell.status != "broken" and cell.state == "refused":
-            found.append(f"{cell.profile}/{cell.preset}: {cell.status} on {cell.sglang}, but {'; '.join(cell.reasons)}")
-    return found
+            told = f"{cell.status} on {cell.sglang}, but {'; '.join(cell.reasons)}"
+            found.setdefault((cell.profile, told), []).append(cell.preset)
+    return [f"{profile}/{', '.join(presets)}: {told}" for (profile, told), presets in found.items()]
 
 
 def only(cells: list[Cell], presets: Sequence[str]) -> list[Cell]:
@@ -183,16 +185,17 @@ def reasons(cells: Sequence[Cell]) -> list[str]:
     return [f"{name} on {', '.join(dict.fromkeys(found))}: {told}" for (name, told), found in versions.items()]
 
 
-def read_all(names: Sequence[str], directories: Sequence[Path]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Return the profiles and the problems of invalid files, of which the valid part is checked too."""
+def read_all(names: Sequence[str], directories: Sequence[Path]) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
+    """Return the profiles and, by name, the problems of invalid files, of which the valid part is checked too."""
     profiles: list[Mapping[str, Any]] = []
-    problems = []
+    problems: dict[str, str] = {}
     for name in names:
         try:
             profiles.append(load_profile(name, directories))
         except ProfileError as problem:
-            problems.append(str(problem))
-            profiles += [problem.usable] if problem.usable else []
+            usable = problem.usable
+            problems[str(usable["name"]) if usable else name] = str(problem)
+            profiles += [usable] if usable else []
     return profiles, problems
 
 
@@ -210,12 +213,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="answer as JSON")
     asked = parser.parse_args(argv)
-    invalid: list[str] = []
+    invalid: dict[str, str] = {}
     try:
         profiles, invalid = read_all(asked.names or list(find_profiles(asked.dir)), asked.dir)
         cells = only(matrix(profiles, Library.load(asked.dir), asked.sglang), asked.preset)
     except ValueError as problem:
-        print(*invalid, problem, sep="\n", file=sys.stderr)
+        print(*invalid.values(), problem, sep="\n", file=sys.stderr)
         return 2
     own = {
         (str(profile["name"]), preset): str(merge(profile, preset, None)["sglang_version"])
@@ -231,10 +234,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif asked.memory:
         print(memory([cell for cell in cells if asked.sglang or cell.sglang == own[cell.profile, cell.preset]]))
     elif cells:
-        print(table(cells))
+        print(table(cells, invalid))
     if asked.reasons:
         print(*reasons(cells), sep="\n")
-    for line in (*invalid, *wrong):
+    for line in (*invalid.values(), *wrong):
         print(line, file=sys.stderr)
     return 2 if invalid else 1 if wrong else 0
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,3 +84,29 @@ def test_a_restore_of_only_some_servers_is_refused(tmp_path: Path) -> None:
     output = restored(tmp_path, SEVERAL, 3, "--limit", "s1,s2")
     assert "leaves out s3, and a restore replaces the state of all servers; nothing was changed." in output
     assert "Stop every server" not in output
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"k3s_restore_confirm": "no"},
+            "and k3s_restore_confirm is no; nothing was changed. Add -e k3s_backup_file=/b ",
+        ),
+        ({"k3s_backup_file": "/gone"}, "k3s_backup_file is /gone, and there is no such file on this machine; nothing"),
+        ({"k3s_backup_file": ""}, "k3s_backup_file is empty, and there is no such file on this machine; nothing was"),
+    ],
+)
+def test_only_the_missing_option_of_a_restore_is_asked_for(tmp_path: Path, given: dict[str, str], told: str) -> None:
+    loader = DataLoader()
+    (tmp_path / "one.tar.gz").write_text("")
+    path = str(ROOT / "roles" / "k3s" / "tasks" / "restore_check.yml")
+    known = {"k3s_restore_confirm": "yes", "k3s_backup_file": "/b", "__k3s_backup_dir": str(tmp_path), **given}
+    for task in loader.load_from_file(path, trusted_as_template=True)[:2]:
+        templar = Templar(loader=loader, variables=known | task.get("vars", {}))
+        if not templar.evaluate_conditional(task["ansible.builtin.assert"]["that"]):
+            message = templar.template(task["ansible.builtin.assert"]["fail_msg"])
+            break
+    assert told in message
+    if "k3s_backup_file" in given:
+        assert f"The backups in {tmp_path} are: one.tar.gz. [k3s.restore.no_file]" in message

@@ -25,12 +25,12 @@ def test_memory_is_shown_once_for_presets_with_the_same_memory() -> None:
         f"{on}mtp-3-4, ep4-mtp-3-4",
         f"{on}mtp-5-5, mtp-5-7, ep4-mtp-5-5, ep4-mtp-5-7",
     ]
-    assert "  Mamba states: 492 // 5 per request = 98 requests at once\n" in done.stdout
+    assert "  Mamba states: 407 // 5 per request = 81 requests at once\n" in done.stdout
 
 
 def test_one_preset_on_one_release() -> None:
     done = run("--memory", "--preset", "winner", "--sglang", "0.5.23", "glm-4.7")
-    assert done.stdout.startswith("glm-4.7 on 0.5.23, one GPU: winner\n  weights and caches may take")
+    assert done.stdout.startswith("glm-4.7 on 0.5.23, one GPU: winner\n  available before the load: ")
     cells = json.loads(run("--json", "--preset", "winner", "--sglang", "0.5.23", "glm-4.7").stdout)
     assert [cell["preset"] for cell in cells] == ["winner"]
     assert cells[0]["memory"]["lines"] == [line.strip() for line in done.stdout.splitlines()[1:]]
@@ -78,6 +78,18 @@ def test_mistakes_against_the_schema_and_of_flags_are_shown_together(tmp_path: P
     assert done.returncode == 2
     assert "unknown key 'temprature' (did you mean temperature?)" in done.stderr
     assert "[attn.gemma4.allow]" in done.stdout
+
+
+def test_no_preset_of_a_file_that_is_refused_is_ok_and_equal_reasons_are_said_once(tmp_path: Path) -> None:
+    head = 'name: mine\nmodel: {repo: google/gemma-4-31B-it}\nsglang_version: "0.5.23"\nimage: i\nstatus: untested\n'
+    presets = "topology: {nodes: 1}\nserver_args: {mem_fraction_static: 0.5}\npresets: {a: {}, b: {}}\n"
+    (tmp_path / "mine.yml").write_text(f"{head}{presets}sampling: {{temprature: 1}}\n")
+    done = run("--dir", str(tmp_path), "--sglang", "0.5.23", "mine")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("mine/")]
+    assert [row[-1] for row in rows] == ["--", "--"]
+    (tmp_path / "mine.yml").write_text(head + presets.replace("mem_fraction", "mem_fraktion"))
+    told = run("--dir", str(tmp_path), "--sglang", "0.5.23", "mine").stderr.splitlines()
+    assert [line.partition(":")[0] for line in told] == ["mine/a, b"]
 
 
 def test_no_empty_table_precedes_an_error() -> None:
