@@ -19,12 +19,12 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: venv
-venv: $(STAMP) ## Create the virtual environment that deploying needs, with everything pinned
-$(STAMP): requirements.txt
+venv: $(STAMP) ## Create the virtual environment that deploying needs, with everything pinned by its hash
+$(STAMP): requirements.lock
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 with venv found: install python3 and python3-venv, or set PYTHON=…"; exit 1; }
 	@echo "==> Python environment from $(PYTHON) (about a minute)"
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
 # Test tools come on top of it, for the targets that need them.

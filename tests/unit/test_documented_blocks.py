@@ -47,7 +47,8 @@ REFUSED = "--disable-piecewise-cuda-graph"
 # What `make` starts has tests of its own. Here a substitute prints its command line.
 STARTS = {
     "make venv": [
-        "python -m venv --clear .venv", ".venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt",
+        "python -m venv --clear .venv",
+        ".venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock",
     ],
     "make lint unit": ["tests/steps.py lint", ".venv/bin/pytest -n auto tests/unit"],
     "make lint test": ["tests/steps.py lint", "lab/labctl deps", "tests/steps.py test"],
@@ -85,6 +86,7 @@ def desk(tmp_path: Path) -> Path:
         "playbooks",
         "scripts",
         "Makefile",
+        "requirements.lock",
         "requirements.txt",
         "requirements-dev.txt",
     ):

@@ -78,3 +78,16 @@ def test_the_oldest_core_and_python_are_named_alike_everywhere() -> None:
     assert settings["mypy"]["python_version"] == python
     pins = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert re.search(rf'ansible-core=={re.escape(core)}\.\d+; python_version < "3\.12"', pins)
+
+
+def test_what_make_venv_installs_is_what_is_pinned_and_has_hashes() -> None:
+    """Write requirements.lock again, with the command at its beginning, if a pin of requirements.txt changes."""
+    pin = re.compile(r"([\w.-]+)==([\w.]+)")
+    written = (ROOT / "requirements.lock").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    locked = [line for line in written if line and not line.startswith("#")]
+    assert [line for line in locked if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", line)] == []
+    given = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    wanted, got = ([found for line in lines if (found := pin.match(line))] for lines in (given, locked))
+    names = {(found[1].lower(), found[2]) for found in got}
+    assert {(found[1].lower(), found[2]) for found in wanted} <= names
+    assert len(names) > len(wanted)
