@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .events import last_event, tells_more
-from .labels import INSTANCE, RANK, REVISION, VF_INDEX
+from .labels import INSTANCE, RANK, REVISION, VF_INDEX, number
 from .pod_state import crash, ready, stuck_container, trouble
 from .workloads import pod_templates
 
@@ -100,8 +100,11 @@ def _last_exit(container: Mapping[str, Any]) -> str:
     return next((str(end["reason"]) for end in ends if end.get("reason")), "")
 
 
-def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Rank:
-    """Return the state of a rank from its pod and the events of its namespace."""
+def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Rank | None:
+    """Return the state of a rank from its pod and the events of its namespace; None for a pod that is no rank's."""
+    place = number((pod["metadata"].get("labels") or {}).get(RANK))
+    if place is None:
+        return None
     events = list(events)
     status = pod.get("status", {})
     statuses = status.get("containerStatuses") or [{}]
@@ -115,7 +118,7 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
     # The kubelet restarts a container at once after its first crash, so the crash is often seen only afterwards.
     last = crash(stuck) or stuck.get("lastState", {}).get("terminated") or {}
     return Rank(
-        rank=int(metadata["labels"][RANK]),
+        rank=place,
         pod=metadata["name"],
         node=pod.get("spec", {}).get("nodeName", "") or "",
         phase=status.get("phase", "Unknown"),
@@ -137,7 +140,8 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
 def read_group(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], size: int) -> Group:
     """Return the state of a group that is expected to have ``size`` ranks."""
     listed = list(events)
-    ranks = sorted((read_rank(pod, listed) for pod in pods), key=lambda rank: rank.rank)
+    found = [read_rank(pod, listed) for pod in pods]
+    ranks = sorted((rank for rank in found if rank is not None), key=lambda rank: rank.rank)
     return Group(ranks, sorted(set(range(size)) - {rank.rank for rank in ranks}))
 
 
@@ -172,8 +176,8 @@ def holders(workloads: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for item in workloads:
         labels = item["metadata"].get("labels") or {}
         for template in pod_templates(item):
-            index = (template["metadata"].get("annotations") or {}).get(VF_INDEX)
+            index = number((template["metadata"].get("annotations") or {}).get(VF_INDEX))
             node = (template["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
             if labels.get(INSTANCE) and node and index is not None:
-                found.append({"instance": labels[INSTANCE], "node": node, "vf_index": int(index)})
+                found.append({"instance": labels[INSTANCE], "node": node, "vf_index": index})
     return found

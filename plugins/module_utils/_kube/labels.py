@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 INSTANCE = "gb10.cluster/instance"
 RANK = "gb10.cluster/rank"
 ROLE = "gb10.cluster/role"
@@ -40,3 +43,10 @@ NAME = "app.kubernetes.io/name"
 APP_INSTANCE = "app.kubernetes.io/instance"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OWNER = "gb10.cluster"
+
+_NUMBER = re.compile(r"[0-9]{1,4}")
+
+
+def number(text: Any) -> int | None:
+    """Return the number of a rank or VF that a label or annotation has; None if whoever wrote it wrote none."""
+    return int(text) if isinstance(text, str) and _NUMBER.fullmatch(text) else None

@@ -11,6 +11,7 @@ from typing import Any
 
 from .client import Cluster, Ran, at_once
 from .errors import ClusterError
+from .labels import number
 
 SELECTION_SPEC: dict[str, dict[str, Any]] = {
     "namespace": {"type": "str", "required": True},
@@ -62,10 +63,9 @@ def find_containers(
     """
     found = []
     for pod in cluster.pods(namespace, label_selector):
-        place = (pod["metadata"].get("labels") or {}).get(rank_label, "")
+        place = number((pod["metadata"].get("labels") or {}).get(rank_label))
         chosen = container or pod["spec"]["containers"][0]["name"]
-        number = int(place) if place.isdigit() else None
-        found.append(PodContainer(cluster, namespace, pod["metadata"]["name"], chosen, number))
+        found.append(PodContainer(cluster, namespace, pod["metadata"]["name"], chosen, place))
     if not found:
         raise ClusterError(
             f"no pod of namespace {namespace} matches {label_selector}, so there is nothing to read. "

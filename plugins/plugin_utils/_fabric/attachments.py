@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, clip
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, NAME, OWNER, RAIL
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import brief_pod, made
 
@@ -24,6 +24,7 @@ RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"
 # IFNAME.
 SYSCTLS = {"net.ipv4.conf.IFNAME.arp_ignore": "1", "net.ipv4.conf.IFNAME.arp_announce": "2"}
 Manifest = dict[str, Any]
+_SHOWN = 100  # characters of a name in a finding
 
 
 def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -> Manifest:
@@ -145,15 +146,29 @@ def probe_pod(
     return brief_pod(meta, container, {"nodeName": node})
 
 
+def read_networks(text: Any) -> list[Mapping[str, Any]]:
+    """Return the networks in an annotation of a pod, which whoever created the pod may have written; [] for no list."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else []
+    except (ValueError, RecursionError):
+        return []
+    listed = found if isinstance(found, list) else []
+    return [entry for entry in listed if isinstance(entry, dict)]
+
+
+def _texts(found: Any) -> set[str]:
+    return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
+
+
 def attached_nads(pods: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
     """Return {node: attachments that its pods hold}; a probe of these would fail, as a VF can be in one pod only."""
     held: dict[str, set[str]] = {}
     for pod in pods:
-        annotation = (pod["metadata"].get("annotations") or {}).get(NETWORKS, "")
+        networks = read_networks((pod["metadata"].get("annotations") or {}).get(NETWORKS))
         node = pod.get("spec", {}).get("nodeName", "")
         phase = (pod.get("status") or {}).get("phase", "")
-        if node and annotation.startswith("[") and phase not in ("Succeeded", "Failed"):
-            held.setdefault(node, set()).update(entry["name"] for entry in json.loads(annotation))
+        if node and networks and phase not in ("Succeeded", "Failed"):
+            held.setdefault(node, set()).update(_texts([entry.get("name") for entry in networks]))
     return held
 
 
@@ -164,13 +179,13 @@ def compare_status(pod: Mapping[str, Any]) -> list[Finding]:
     """
     name = pod["metadata"]["name"]
     annotations = pod["metadata"].get("annotations") or {}
-    wanted = json.loads(annotations.get(NETWORKS, "[]"))
-    got = {entry.get("interface", ""): entry for entry in json.loads(annotations.get(NETWORK_STATUS, "[]"))}
+    wanted = read_networks(annotations.get(NETWORKS))
+    got = {str(entry.get("interface", "")): entry for entry in read_networks(annotations.get(NETWORK_STATUS))}
     findings = []
     for entry in wanted:
-        status = got.get(entry["interface"])
-        addresses = {address.split("/")[0] for address in entry["ips"]}
-        has = set(status.get("ips", [])) if status else set()
+        status = got.get(str(entry.get("interface")))
+        addresses = {address.split("/")[0] for address in _texts(entry.get("ips"))}
+        has = _texts(status.get("ips")) if status else set()
         if not addresses <= has:
             findings.append(
                 _RULES.finding(
@@ -178,8 +193,8 @@ def compare_status(pod: Mapping[str, Any]) -> list[Finding]:
                     ", ".join(sorted(has)) or None,
                     name,
                     pod=name,
-                    interface=entry["interface"],
-                    nad=entry["name"],
+                    interface=clip(str(entry.get("interface")), _SHOWN),
+                    nad=clip(str(entry.get("name")), _SHOWN),
                     addresses=", ".join(sorted(addresses)),
                 )
             )

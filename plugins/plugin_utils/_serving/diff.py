@@ -4,20 +4,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, RANK, REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, RANK, REVISION, number
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS, pod_templates
 
+from .._fabric.attachments import read_networks
 from .model import flags
 from .pods import NETWORKS
 
 
 def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
     container, *beside = template["spec"]["containers"]
-    yield f"rank {template['metadata']['labels'][RANK]}:"
+    yield f"rank {(template['metadata'].get('labels') or {}).get(RANK)}:"
     yield f"  node: {(template['spec'].get('nodeSelector') or {}).get('kubernetes.io/hostname', '')}"
     yield f"  image: {container['image']}"
     yield "  command:"
@@ -27,8 +27,10 @@ def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
         source = "from a Secret" if "valueFrom" in variable else variable.get("value", "")
         yield f"    {variable['name']}={source}"
     yield "  networks:"
-    for network in json.loads((template["metadata"].get("annotations") or {}).get(NETWORKS, "[]")):
-        yield f"    {network['interface']}: {network['name']} {', '.join(network['ips'])}"
+    for network in read_networks((template["metadata"].get("annotations") or {}).get(NETWORKS)):
+        addresses = network.get("ips")
+        shown = ", ".join(map(str, addresses)) if isinstance(addresses, list) else ""
+        yield f"    {network.get('interface')}: {network.get('name')} {shown}"
     limits = container.get("resources", {}).get("limits") or {}
     # The API returns quantities as text.
     yield "  limits: " + ", ".join(f"{name}={value}" for name, value in sorted(limits.items()))
@@ -65,5 +67,5 @@ def describe(objects: Iterable[Mapping[str, Any]]) -> str:
         if item["kind"] in WORKLOADS and RANK in (item["metadata"].get("labels") or {}) and not _waits(item)
         for template in pod_templates(item)
     ]
-    found.sort(key=lambda rank: int(rank[0]["metadata"]["labels"][RANK]))
+    found.sort(key=lambda rank: number((rank[0]["metadata"].get("labels") or {}).get(RANK)) or 0)
     return "".join(f"{line}\n" for template, revision in found for line in _rank(template, revision))

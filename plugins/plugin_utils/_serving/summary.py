@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK, number
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import pod_templates
 
-from .._fabric.attachments import NETWORK_STATUS
+from .._fabric.attachments import NETWORK_STATUS, read_networks
 from .model import Plan
 
 HEADINGS = ("rank", "node", "pod", "rail", "VF", "pod interface", "address", "MTU", "GID", "transport")
@@ -28,8 +28,8 @@ _CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
 
 
 def _attached(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    text = (pod.get("metadata", {}).get("annotations") or {}).get(NETWORK_STATUS, "[]")
-    return {str(entry.get("interface", "")): entry for entry in json.loads(text)}
+    text = (pod.get("metadata", {}).get("annotations") or {}).get(NETWORK_STATUS)
+    return {str(entry.get("interface", "")): entry for entry in read_networks(text)}
 
 
 def _transport(rank: int, verdict: Mapping[str, Any]) -> str:
@@ -64,7 +64,7 @@ def rows(
     verdict: Mapping[str, Any],
 ) -> list[list[str]]:
     """Return a row per network of every rank; ``found`` comes from :func:`gids`, ``mtus`` has a rank's interfaces."""
-    by_rank = {int(pod["metadata"]["labels"][RANK]): pod for pod in pods}
+    by_rank = {number((pod["metadata"].get("labels") or {}).get(RANK)): pod for pod in pods}
     table = []
     for entry in plan.ranks:
         pod = by_rank.get(entry.rank, {})
@@ -77,7 +77,8 @@ def rows(
             if network is None:
                 table.append([*first, *[UNKNOWN] * 6, last])
                 continue
-            address = next(iter(attached.get(network.interface, {}).get("ips") or []), UNKNOWN)
+            ips = attached.get(network.interface, {}).get("ips")
+            address = str(ips[0]) if isinstance(ips, list) and ips else UNKNOWN
             mtu = str(mtus.get(entry.rank, {}).get(network.interface, UNKNOWN))
             gid = found.get((entry.node, network.rdma_device, address), UNKNOWN)
             table.append([*first, str(place), network.rdma_device, network.interface, address, mtu, gid, last])
