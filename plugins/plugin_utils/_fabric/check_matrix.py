@@ -8,12 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from math import isfinite
+from typing import Any, get_args
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import (
     PF_INDEX,
     BandwidthResult,
+    Layer,
     Meeting,
     PingResult,
     Verdict,
@@ -26,6 +28,9 @@ _SHOWN, _WIDEST = 24, 100
 # Ends or directions that are named; the matrix has all of them.
 _NAMED = 4
 _ADDRESS = re.compile(r"\b\d+\.\d+\.\d+\.\d+(?:/\d+)?|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b")
+# Characters of a name and of a reason that a host may send.
+_NAME = 256
+_REASON = 4000
 
 
 def rounds(hosts: Iterable[str]) -> list[list[tuple[str, str]]]:
@@ -54,15 +59,54 @@ def meetings(hosts: Iterable[str], plan: Mapping[str, Any]) -> list[dict[str, Me
     return found
 
 
-def ping_verdict(results: Mapping[str, Sequence[PingResult] | None], hosts: Iterable[str]) -> Verdict:
+def own_results(host: str, found: Any) -> list[PingResult] | None:
+    """Return what a host found about its own directions; None if what it sent is anything else."""
+    if not isinstance(found, list) or not all(_is_ping(each) and each["host"] == host for each in found):
+        return None
+    return found
+
+
+def _is_ping(found: Any) -> bool:
+    if not isinstance(found, dict) or not found.keys() >= PingResult.__required_keys__:
+        return False
+    texts = all(isinstance(found[key], str) and len(found[key]) <= _NAME for key in ("host", "peer", "rail"))
+    return (
+        texts
+        and isinstance(found["reason"], str)
+        and len(found["reason"]) <= _REASON
+        and isinstance(found["ok"], bool)
+        and type(found["vf_index"]) is int
+        and found["layer"] in get_args(Layer)
+        and found["ok"] is not bool(found["layer"])
+    )
+
+
+def _is_bandwidth(found: Any, hosts: Sequence[str]) -> bool:
+    if not isinstance(found, dict) or not found.keys() >= BandwidthResult.__required_keys__:
+        return False
+    pair, measured = found["pair"], found["measured"]
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(isinstance(host, str) and host in hosts for host in pair)
+        and isinstance(measured, dict)
+        and all(value is None or (type(value) in (int, float) and isfinite(value)) for value in measured.values())
+        and isinstance(found["ok"], bool)
+        and isinstance(found["msg"], str)
+        and len(found["msg"]) <= _REASON
+    )
+
+
+def ping_verdict(results: Mapping[str, Any], hosts: Iterable[str]) -> Verdict:
     """Judge the ping results of every host of the play.
 
     The verdict fails if a host has no results, or if there are several hosts but no direction was checked.
     """
     expected = sorted(hosts)
-    everything = [result for host in expected for result in results.get(host) or []]
+    own = {host: own_results(host, results.get(host)) for host in expected}
+    everything = [result for host in expected for result in own[host] or []]
     failed = sum(not result["ok"] for result in everything)
-    reasons = [f"{host}: gave no result" for host in expected if results.get(host) is None] + blame(everything)
+    reasons = [f"{host}: gave no result" for host in expected if own[host] is None] + blame(everything)
     if not everything and len(expected) > 1:
         reasons.append("no direction was checked: the hosts have no VF of the same rail and index, or no pod holds one")
     table = matrix(everything)
@@ -145,14 +189,16 @@ class _Causes:
         return shown
 
 
-def bandwidth_verdict(results: Iterable[BandwidthResult], hosts: Iterable[str], plan: Mapping[str, Any]) -> Verdict:
+def bandwidth_verdict(results: Iterable[Any], hosts: Iterable[str], plan: Mapping[str, Any]) -> Verdict:
     """Judge the fabric_bandwidth results of all clients.
 
     A pair of ``hosts`` that shares a rail of the plan and was not measured counts as failed.
     """
-    measured = {frozenset(result["pair"]): result for result in results}
+    expected = sorted(hosts)
+    usable: list[BandwidthResult] = [result for result in results if _is_bandwidth(result, expected)]
+    measured = {frozenset(result["pair"]): result for result in usable}
     rails = plan_rails(plan)
-    linked = [pair for pair in combinations(sorted(hosts), 2) if shared_rails(rails, *pair)]
+    linked = [pair for pair in combinations(expected, 2) if shared_rails(rails, *pair)]
     missing = [pair for pair in linked if frozenset(pair) not in measured]
     slow = [result["msg"] for result in measured.values() if not result["ok"]]
     reasons = [*sorted(slow), *(f"{one} and {other}: not measured" for one, other in missing)]
