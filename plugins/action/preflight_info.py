@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
         if UNSENT not in told:
             return told
         try:
-            self._low_level_execute_command("true", sudoable=False)  # type: ignore[no-untyped-call]
+            self._low_level_execute_command("true", sudoable=False)
         except AnsibleError as error:
             return f"{error}\n{told}"
         return told
