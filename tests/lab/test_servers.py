@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from labcommand import LabCommand, changed
-from sitecommand import ONLY_K3S, Site
+from sitecommand import ONLY_K3S, PATIENCE, Site
 
 COVERS = ("playbooks/restore.yml", "playbooks/backup.yml", "roles/k3s", "plugins/module_utils/_k3s")
 
@@ -139,7 +140,11 @@ def only_backup(site: Site) -> Path:
 def restore(site: Site, backup: Path) -> None:
     """Restore a backup, and require that all three servers are ready and agree on a write."""
     site.play("restore", k3s_backup_file=str(backup), k3s_restore_confirm="yes")
-    assert "configmap/before" in site.kubectl("get", "configmaps", "-o", "name")
+    # A server ends itself if it loses a lease while etcd takes in the others, and systemd starts it again.
+    deadline = time.monotonic() + PATIENCE
+    while "configmap/before" not in (done := site.ask("get", "configmaps", "-o", "name")).stdout:
+        assert time.monotonic() < deadline and done.returncode, done.stdout + done.stderr
+        time.sleep(2)
     # a kubelet that has just started reports that its node is not ready yet
     site.kubectl("wait", "--for=condition=Ready", *(f"node/{host}" for host in HOSTS), "--timeout=300s")
     site.lab.shell("spark2", "k3s kubectl create configmap again")
