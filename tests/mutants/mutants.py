@@ -292,13 +292,13 @@ def _child(directory: Path, tests: list[str], seconds: dict[str, float]) -> int:
     options = [f"--rootdir={directory}", f"--basetemp={temporary}", "--hypothesis-seed=0", "-xq", "--no-header"]
     code = int(pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch]))
     if not seconds:
-        foreign = [name for name, module in sys.modules.items() if not _of_copy(module, directory)]
+        foreign = [name for name, module in sys.modules.items() if not _of_copy(name, module, directory)]
         (directory / "baseline.json").write_text(json.dumps([watch.seconds, foreign]), encoding="utf-8")
     return code
 
 
-def _of_copy(module: Any, directory: Path) -> bool:
-    name = getattr(module, "__name__", "")
+def _of_copy(name: str, module: Any, directory: Path) -> bool:
+    """Tell whether a module may be another one in the next copy; `ansible_collections` has other parts there."""
     return name.startswith("ansible_collections") or str(getattr(module, "__file__", "")).startswith(str(directory))
 
 
@@ -366,6 +366,8 @@ def try_package(package: Path, found: list[Mutant], jobs: int, without: str) -> 
         for name in foreign:  # imported once, so that each mutant's process starts with them
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
+        if run_tests(directory, tests, seconds, limit) != 0:  # else every mutant would count as noticed
+            raise SystemExit(f"{package}: its tests fail without any fault in a process that has their modules")
         survivors = []
         with multiprocessing.get_context("fork").Pool(jobs, _enter_copy, (scratch,)) as pool:
             for mutant, noticed in pool.imap_unordered(_try, [(each, tests, seconds, limit) for each in found]):

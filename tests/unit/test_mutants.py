@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ansible.plugins
 import mutants
 import pytest
 import yaml
@@ -95,6 +96,11 @@ def test_each_mutant_that_is_accepted_as_equivalent_exists_and_has_a_reason() ->
         existing = {mutant.key for mutant in mutants.all_mutants(mutants.package_path(package))}
         assert mutants.accepted(mutants.package_path(package)) - existing == set(), package
         assert all(entry["why"] for entry in entries)
+
+
+def test_an_alias_of_ansible_is_not_imported_before_the_collections_of_a_copy() -> None:
+    assert mutants._of_copy("ansible_collections.ansible.builtin.plugins", ansible.plugins, Path("/copy"))
+    assert not mutants._of_copy("ansible.plugins", ansible.plugins, Path("/copy"))
 
 
 @pytest.fixture

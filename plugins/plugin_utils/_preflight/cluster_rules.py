@@ -113,7 +113,9 @@ def _is_inside(address: str, networks: str) -> bool:
 def _compared(host: Host) -> tuple[dict[str, str], dict[str, str]]:
     """Return the settings of the cluster, empty without one, and the wanted ones, written alike."""
     used: Mapping[str, str] = host.known["kubernetes"]["settings"]
-    return _written_alike(used) if used else {}, _written_alike({**DEFAULTS, **DEFAULT_OF_ROLE, **host.k3s})
+    # The module reads all of them from a host with K3s. An answer without some is half of one, and stands for defaults.
+    whole = {**DEFAULTS, ENCRYPTION: False, **used}
+    return _written_alike(whole) if used else {}, _written_alike({**DEFAULTS, **DEFAULT_OF_ROLE, **host.k3s})
 
 
 def _written_alike(settings: Mapping[str, Any]) -> dict[str, str]:

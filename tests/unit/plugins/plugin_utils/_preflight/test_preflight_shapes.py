@@ -89,6 +89,10 @@ ODD: dict[str, tuple[Damage, str]] = {
         sets(gpus=[{**GOOD["gpus"][0], "slowdown": float("inf"), "max_clock_mhz": float("nan")}]),
         "preflight.facts.shape",
     ),
+    "a cluster with half of its settings": (
+        sets(kubernetes={**GOOD["kubernetes"], "settings": {"data-dir": "/srv/k3s"}}),
+        "preflight.kubernetes.encryption",
+    ),
     "no addresses": (sets(addresses={}, interfaces=[]), "preflight.facts.unread"),
 }
 
