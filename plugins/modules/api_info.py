@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -32,14 +33,25 @@ READ_SPEC: dict[str, Any] = {
 }
 
 
-def connects(server: str, timeout: float) -> str:
-    """Return an empty string if a connection to the https address opens, otherwise the reason why not."""
+def answers(server: str, timeout: float) -> str:
+    """Return an empty string if the server at this https address answers a request, otherwise the reason why not.
+
+    Each of connecting, the handshake and the answer may take ``timeout`` seconds. Nothing secret is sent, so the
+    certificate is not checked here.
+    """
     address = urlsplit(server)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     try:
-        socket.create_connection((address.hostname, address.port or 443), timeout).close()
+        with (
+            socket.create_connection((address.hostname, address.port or 443), timeout) as plain,
+            context.wrap_socket(plain, server_hostname=address.hostname) as channel,
+        ):
+            channel.sendall(f"HEAD /version HTTP/1.1\r\nHost: {address.hostname}\r\nConnection: close\r\n\r\n".encode())
+            return "" if channel.recv(1) else "it closed the connection"
     except OSError as error:
         return str(error)
-    return ""
 
 
 def read(cluster: Cluster, wanted: dict[str, Any]) -> list[dict[str, Any]]:
@@ -75,7 +87,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         module.fail_json(msg=f"{path} is not a kubeconfig ({type(error).__name__}); repair or move it", **result)
     if result["server"]:
-        why = connects(result["server"], options["timeout"])
+        why = answers(result["server"], options["timeout"])
         result["msg"] = f"no answer from {result['server']}: {why}" if why else f"{result['server']} answers"
         result["reachable"] = not why
     else:

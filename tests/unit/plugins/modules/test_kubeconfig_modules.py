@@ -7,6 +7,12 @@ from __future__ import annotations
 
 import json
 import socket
+import socketserver
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +21,10 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.modules import api_info, kubeconfig
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from kube_samples import FakeApi
 
 SOURCE = {
@@ -78,10 +88,37 @@ def test_a_file_that_the_user_may_not_write_has_a_remedy(
     assert f"sudo chown $USER {path}, or set gb10_kubeconfig" in result["msg"]
 
 
-def test_an_api_that_listens_is_reachable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"https://127.0.0.1:{server.getsockname()[1]}"
-        path = tmp_path / "config"
+@contextmanager
+def tls_server(tmp_path: Path, answer: bytes) -> Iterator[str]:
+    """Serve an answer to every request, with a certificate that nobody signed; yield the address."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([])
+    now = datetime.now(UTC)
+    one_day = timedelta(days=1)
+    built = x509.CertificateBuilder(name, name, key.public_key(), 1, now - one_day, now + one_day)
+    pem = tmp_path / "server.pem"
+    pem.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        + built.sign(key, SHA256()).public_bytes(Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), context.wrap_socket(self.request, server_side=True) as channel:
+                channel.recv(1024)
+                channel.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"https://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_an_api_that_answers_is_reachable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config"
+    with tls_server(tmp_path, b"HTTP/1.1 401 Unauthorized\r\n\r\n") as address:
         run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
         status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10")
         assert (status, result["reachable"], result["server"]) == (0, True, address)
@@ -91,6 +128,22 @@ def test_an_api_that_listens_is_reachable(tmp_path: Path, capsys: pytest.Capture
     status, result = run(api_info, capsys, kubeconfig=str(path), context="other")
     assert (status, result["server"]) == (1, "")
     assert "has no context other" in result["msg"]
+
+
+def test_an_api_that_accepts_connections_and_says_nothing_is_named_in_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config"
+    given = {"kubeconfig": str(path), "context": "gb10", "required": False, "timeout": 0.2}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"https://127.0.0.1:{server.getsockname()[1]}"
+        run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
+        status, result = run(api_info, capsys, **given, reads=[{"resource": "v1/nodes"}])
+        assert (status, result["reachable"], result["found"]) == (0, False, {"nodes": []})
+        assert result["msg"].startswith(f"no answer from {address}: ")
+    with tls_server(tmp_path, b"") as address:
+        run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
+        assert run(api_info, capsys, **given)[1]["msg"] == f"no answer from {address}: it closed the connection"
 
 
 def test_objects_of_several_kinds_are_read_in_one_call(
@@ -114,8 +167,7 @@ def test_objects_of_several_kinds_are_read_in_one_call(
             "/api/v1/namespaces/models/secrets/token": {"metadata": {"name": "token"}, "data": {"hf": "s3cr3t"}},
         }
     ).install(monkeypatch)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"https://127.0.0.1:{server.getsockname()[1]}"
+    with tls_server(tmp_path, b"HTTP/1.1 401 Unauthorized\r\n\r\n") as address:
         path = tmp_path / "config"
         run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
         status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10", reads=wanted)
