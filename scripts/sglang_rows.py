@@ -5,23 +5,26 @@
 
     scripts/sglang_rows.py tests/unit/fixtures/sglang/spark-rows.json
     scripts/sglang_rows.py --json my-launches.json
-    scripts/sglang_rows.py --update FILE     write into rules.json on how many launches each rule was tried
+    scripts/sglang_rows.py --update FILE     write into rules.json on how many launches each rule was tried, and into
+                                             published.json what each launch had set and what happened
 
 The file is a JSON list, or an object with a list "rows". A row has id, sglang (the version), flags (a list of words)
-and truth ("works" or "fails"); arch, draft_arch, quantization, carries, env, evidence and fork are optional, as in the
-file above. Exits 0 when every launch that worked is accepted or says that its image is a fork, 1 otherwise, 2 when the
-file is unusable.
+and truth ("works" or "fails"); arch, draft_arch, quantization, gpu, gpus_per_node, carries, env, evidence, source and
+fork are optional, as in the file above. A launch is judged without the published launches of its own log. Exits 0 when
+every launch that worked is accepted or says that its image is a fork, 1 otherwise, 2 when the file is unusable.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from _collection import IMPORT_ROOT, run
@@ -34,6 +37,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, load_models
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.published import as_row, log_of, run_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Rule, conditions_met
 from sglang_check import judge_line
 
@@ -83,9 +87,12 @@ def well_formed(row: Mapping[str, Any]) -> bool:
 
 def judge_row(row: Mapping[str, Any], knowledge: Knowledge, models: Mapping[str, Model]) -> Outcome:
     """Check one launch as ``sglang_check.py`` does; raise ValueError if its version is invalid."""
+    own = log_of(row.get("source") or "")
+    knowledge = replace(knowledge, published=tuple(run for run in knowledge.published if log_of(run.source) != own))
     facts = Facts(row.get("arch"), row.get("draft_arch"), row.get("quantization"))
     env = {key: str(value) for key, value in (row.get("env") or {}).items()}
-    setting = Setting(carries=tuple(row.get("carries") or ()), env=env)
+    gpu, gpus = row.get("gpu") or "gb10", row.get("gpus_per_node") or 1
+    setting = Setting(gpu, gpus, carries=tuple(row.get("carries") or ()), env=env)
     report, _memory = judge_line(knowledge, models, row["sglang"], row["flags"], facts, setting)
     return Outcome(
         str(row["id"]),
@@ -114,6 +121,23 @@ def try_rule(rule: Rule, outcomes: Sequence[Outcome]) -> dict[str, int]:
         if named or conditions_met(rule, context, version):
             tried["works" if outcome.works else "fails"] += 1
     return tried
+
+
+def as_published(row: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """Return a launch as published.json has it."""
+    context = outcome.report.context
+    refused = [finding for finding in outcome.report.findings if finding.rule == "flag.choice"]
+    accepts = [f"{finding.key}={finding.value}" for finding in refused] if outcome.works else []
+    happened = "" if outcome.works else shorten(re.sub(r"^row \w+: ", "", outcome.evidence), 110, placeholder=" …")
+    source = str(row.get("source") or outcome.id)
+    return as_row(run_of(context, str(row.get("gpu") or "gb10"), source, outcome.works, happened, accepts))
+
+
+def update_published(path: Path, rows: Sequence[Mapping[str, Any]], outcomes: Sequence[Outcome]) -> None:
+    """Write what each launch had set and what happened, a line per launch."""
+    published = [as_published(row, outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in published)
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 def update_rules(path: Path, knowledge: Knowledge, outcomes: Sequence[Outcome]) -> None:
@@ -156,7 +180,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compare the rules with launches whose outcome is known.")
     parser.add_argument("file", type=Path, help="JSON file of launches")
     parser.add_argument("--profiles", type=Path, default=PROFILES, help="directory of catalogue, rules and models")
-    parser.add_argument("--update", action="store_true", help="write the counts into rules.json")
+    parser.add_argument("--update", action="store_true", help="write the counts into rules.json, and published.json")
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")
     asked = parser.parse_args(words)
     try:
@@ -169,6 +193,7 @@ def main(words: Sequence[str] | None = None) -> int:
     score = summarize(outcomes)
     if asked.update:
         update_rules(asked.profiles / "rules.json", knowledge, outcomes)
+        update_published(asked.profiles / "published.json", rows, outcomes)
     elif asked.json:
         print(json.dumps(score, indent=1))
     else:

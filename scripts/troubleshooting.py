@@ -45,7 +45,7 @@ PACKAGES = {
     "sweep": ("sweep",),
 }
 # Findings that begin with these words are about a command line or a profile.
-OF_LAUNCHES = ("adopt", "argparse", "flag", "memory", "model", "patch", "profile", "translate", "version")
+OF_LAUNCHES = ("adopt", "argparse", "flag", "memory", "model", "patch", "profile", "published", "translate", "version")
 
 
 def causes() -> str:

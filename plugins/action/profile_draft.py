@@ -15,11 +15,21 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import to_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
+    commented,
+    left_out,
+    repository,
+    to_profile,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.images import known_images
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import read_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml, schema_problems
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
+    profiles_of,
+    read_yaml,
+    schema_problems,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import Source, read_command, read_recipe
 
 
@@ -29,10 +39,13 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the profile, the facts of the model, and findings about both."""
         library = Library.load()
+        options = {**options, "repo": repository(options["repo"])}
         try:
             facts = read_facts(Path(options["config"]), options["repo"]) if options["config"] else {}
             source = _source(options, facts, library)
-            profile, findings = to_profile(source, library.knowledge, options["name"], facts, options)
+            images = known_images()
+            profile, findings = to_profile(source, library.knowledge, options["name"], facts, options, images)
+            missing = left_out(source)
             findings += [
                 Finding("error", "profile.schema", name, None, problem, "Correct it in the written profile")
                 for name, _colon, problem in (text.partition(": ") for text in schema_problems(profile))
@@ -41,10 +54,16 @@ class ActionModule(ControllerAction):
         except (OSError, ValueError) as problem:
             raise AnsibleActionFail(f"No profile was written: {problem}") from problem
         shown = [str(finding) for finding in sort_findings(findings) if finding.severity != "info"]
+        shown += [f"left out, because: {line}" for line in missing]
+        if others := profiles_of(profile["model"]["repo"]):
+            shown.insert(0, f"The collection has profiles of this model: {', '.join(others)}")
+        text = yaml.safe_dump(json.loads(json.dumps(profile)), sort_keys=False, allow_unicode=True, width=120)
         return {
             "changed": False,
             # Ansible marks the strings of its options; PyYAML writes plain ones only.
-            "profile": yaml.safe_dump(json.loads(json.dumps(profile)), sort_keys=False, allow_unicode=True, width=120),
+            "profile": commented(text, missing),
+            "sglang_version": profile["sglang_version"],
+            "left_out": missing,
             "facts": json.dumps({**facts, "repo": profile["model"]["repo"]}, indent=2) + "\n" if facts else "",
             "findings": [finding.as_dict() for finding in findings],
             "msg": "\n".join(shown) or "Everything was carried over, and no known rule refuses any of it.",

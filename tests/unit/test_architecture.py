@@ -76,6 +76,7 @@ READ_FILES = {
     "plugin_utils._sglang.models",
     "plugin_utils._sglang.patches",
     "plugin_utils._sglang.profile_files",
+    "plugin_utils._sglang.published",
     "plugin_utils._sglang.rules",
     "plugin_utils._sglang.schema",
     "plugin_utils._report.html",

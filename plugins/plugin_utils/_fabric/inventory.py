@@ -148,7 +148,7 @@ def _serving(platform: str, topology: str, order: Sequence[str], pair: Sequence[
         return {**B300, "serving_plan_nodes": list(order[:1])}
     profile = {"serving_plan_profile": "gemma-4-31b-it"}
     if topology == "switch" and len(order) >= 4:
-        return {**profile, "serving_plan_preset": "throughput"}
+        return {**profile, "serving_plan_preset": "current"}
     preset = "two-nodes" if len(pair) == 2 else "one-node"
     return {**profile, "serving_plan_preset": preset, "serving_plan_nodes": list(pair)}
 

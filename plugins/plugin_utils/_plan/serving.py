@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 
 from .._controller.options import from_options
@@ -20,6 +21,7 @@ from .._serving.fallback import OPTION, Fallback, plan_fallback
 from .._serving.model import Plan, Profile, Settings, instance_name
 from .._serving.plan import plan_group, summarize
 from .._serving.profile import to_serving
+from .._sglang.images import known_images, look_up, newest, release_of
 from .._sglang.profile import Library, ResolvedProfile, resolve
 from .._sglang.profile_checks import override_findings
 from .._sglang.profile_files import ProfileError, load_profile, override_problems
@@ -44,7 +46,9 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         plan, found = plan_group(options["fabric"], profile, settings)
         findings += found + _lint(plan)
         findings += _idle(options, nodes, profile)
-        done += summarize(plan, resolved.memory, full) + holes(profile, settings)
+        done += (
+            summarize(plan, resolved.memory, full, resolved.image_gb) + holes(profile, settings) + resolved.published
+        )
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
         fact = plan.as_dict()
@@ -119,11 +123,12 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
     raw: Mapping[str, Any] | None = None
     wrong: list[Finding] = []
     try:
+        if version and Version.find(version) is None:
+            best = newest(known_images(options["profile_dirs"])).sglang
+            return None, [Rules("_serving").finding("serving.version", version, newest=best)]
         wrong = override_findings(override_problems(options["overrides"]), "serving_plan_overrides")
         unusable = {finding.key.partition(".")[0] for finding in wrong}
         overrides = {key: value for key, value in options["overrides"].items() if key not in unusable}
-        if options["image"]:
-            overrides["image"] = options["image"]
         library = Library.load(options["profile_dirs"])
         try:
             raw = load_profile(options["profile"], options["profile_dirs"])
@@ -133,6 +138,10 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
                     wrong += resolve(error.usable, preset, version, overrides, library, options["platform"]).findings
             raise
         readings = options.get("readings") or ()
+        if options["image"]:
+            raw, version, unsure = _with_image(raw, options, version)
+            overrides["image"] = options["image"]
+            wrong += unsure
         resolved = resolve(raw, preset, version, overrides, library, options["platform"], readings)
     except BrokenInstallation as error:
         return None, [Finding("error", "serving.installation", "gb10.cluster", None, error.reason, error.remedy)]
@@ -145,6 +154,21 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
         copy = options["images_from"].replace("{version}", resolved.sglang_version)
         resolved = replace(resolved, image=copy)
     return resolved, [*wrong, *resolved.findings]
+
+
+def _with_image(
+    raw: Mapping[str, Any], options: Mapping[str, Any], version: str | None
+) -> tuple[dict[str, Any], str | None, list[Finding]]:
+    """Return the profile with the owner's image and what the profiles or its tag say of it, and the release to run."""
+    images, reference = known_images(options["profile_dirs"]), str(options["image"])
+    found, told = look_up(images, reference), release_of(images, reference)
+    if not told and not version:
+        unsure = Rules("_serving").finding("serving.image.release", reference, release=raw.get("sglang_version"))
+        return dict(raw), None, [unsure]
+    entry: dict[str, Any] = {"sglang": told or version, "image": reference}
+    if found:
+        entry |= {"carries": list(found.carries)} | ({"gb": found.gb} if found.gb else {})
+    return {**raw, "images": [entry]}, version or told, []
 
 
 def _lint(plan: Plan) -> list[Finding]:

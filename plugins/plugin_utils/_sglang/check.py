@@ -14,11 +14,13 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
+from .._paths import PROFILES
 from .argv import parse_flags
 from .catalogue import History, load_history
 from .context import build_context
 from .facts import Facts, Setting
 from .items import Parsed
+from .published import Run, load_published, run_of, search, weigh
 from .resolve import Change, resolved_key
 from .rules import RuleBook, judge_flags, load_rules
 from .translate import translate
@@ -29,16 +31,18 @@ NAMES = frozenset({"flag.too_new", "flag.renamed", "flag.deprecated", "flag.unkn
 
 @dataclass(frozen=True)
 class Knowledge:
-    """The data that a check needs: the flags of every release, and the rules."""
+    """The data that a check needs: the flags of every release, the rules, and the published launches."""
 
     history: History
     rules: RuleBook
+    published: tuple[Run, ...] = ()
 
     @classmethod
     def load(cls, profiles: Path, *own: Path) -> Knowledge:
-        """Read both from the profiles directory and from own ones; raise ValueError if a file is malformed."""
+        """Read all from the profiles directory and from own ones; raise ValueError if a file is malformed."""
         history = load_history(profiles / "catalogue", *(directory / "catalogue" for directory in own))
-        return cls(history, load_rules(profiles / "rules.json", *(directory / "rules.json" for directory in own)))
+        rules = load_rules(profiles / "rules.json", *(directory / "rules.json" for directory in own))
+        return cls(history, rules, load_published(PROFILES / "published.json"))
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Report:
     context: Mapping[str, Any]
     values: Mapping[str, Any]
     env: Mapping[str, str]
+    published: list[str]
 
     @property
     def accepted(self) -> bool:
@@ -75,6 +80,7 @@ class Report:
                 for f in self.findings
             ],
             "translated": self.translated,
+            "published": self.published,
             "changes": [{"key": c.key, "given": c.given, "becomes": c.becomes, "why": c.why} for c in self.changes],
         }
 
@@ -100,6 +106,9 @@ def check(
     findings += [finding for finding in parsed.findings if finding.rule not in NAMES or finding.key not in named]
     # the parser already reported unknown flags; keep only the translation's notes
     findings = [*findings, *told, *(n for n in notes if n.severity != "error")]
+    runs = knowledge.published
+    evidence = search(runs, run_of(context, setting.gpu, "", True, ""))
+    findings = weigh(findings, runs, evidence)
     return Report(
         sglang=str(version),
         judged_by=str(catalogue.version),
@@ -109,6 +118,7 @@ def check(
         context=context,
         values=meant.values,
         env=setting.env,
+        published=evidence.lines,
     )
 
 

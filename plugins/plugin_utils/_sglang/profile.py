@@ -62,7 +62,8 @@ class ResolvedProfile:
     ``argv`` holds the flags without the model path and the parallel sizes, which the serving plan adds; ``server_args``
     the settings of the profile before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in
     execution order; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is equal for two presets
-    exactly when SGLang would run the same engine; ``nccl`` the oldest release of NCCL that the image can have.
+    exactly when SGLang would run the same engine; ``nccl`` the oldest release of NCCL that the image can have;
+    ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if it is known.
     """
 
     name: str
@@ -84,6 +85,8 @@ class ResolvedProfile:
     changes: list[dict[str, Any]] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)
     nccl: str = "2.0"
+    published: list[str] = field(default_factory=list)
+    image_gb: float | None = None
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +160,8 @@ def resolve(
     history = library.knowledge.history
     chosen = select_image(merged.get("images") or [], version)
     image = str(merged.get("image") or (chosen or {}).get("image") or "")
-    carries = tuple((chosen or {}).get("carries") or ()) if not merged.get("image") else ()
+    listed = chosen if chosen is not None and image == chosen.get("image") else {}
+    carries = tuple(listed.get("carries") or ())
     hardware = str(merged.get("hardware") or "gb10")
     server_args = dict(merged.get("server_args") or {})
     env = {str(key): str(value) for key, value in (merged.get("env") or {}).items()}
@@ -187,7 +191,8 @@ def resolve(
     judged = [f for f in judged if f.rule != "flag.too_new" or f.key not in refused]
     findings += [*judged, *memory.findings, *patches.findings]
     findings += hardware_findings(hardware, platform, where)
-    findings += image_findings(chosen, image, version, where)
+    releases = [str(entry["sglang"]) for entry in merged.get("images") or []]
+    findings += image_findings(chosen, image, version, where, releases)
     findings += secret_findings(server_args, env, where)
     return ResolvedProfile(
         name=name,
@@ -209,6 +214,8 @@ def resolve(
         changes=[asdict(change) for change in report.changes],
         memory=memory.as_dict(),
         nccl=oldest_nccl(catalogue, carries),
+        published=report.published,
+        image_gb=listed.get("gb"),
     )
 
 

@@ -8,7 +8,7 @@ Private to the collection.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
@@ -37,17 +37,29 @@ def override_findings(problems: Iterable[tuple[str, str]], where: str) -> list[F
     ]
 
 
-def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Version, where: str) -> list[Finding]:
-    """Report a missing image, an image that is not pinned, or an image of another version."""
+def image_findings(
+    chosen: Mapping[str, Any] | None, image: str, version: Version, where: str, releases: Sequence[str] = ()
+) -> list[Finding]:
+    """Report a missing image, one that is not pinned, one that no registry has, or one of another version.
+
+    ``releases`` are those of which the profile lists an image.
+    """
 
     def note(severity: Severity, rule: str, reason: str, remedy: str) -> Finding:
         return Finding(severity, rule, "images", image or None, reason, remedy, where)
 
     if not image:
-        reason = f"the profile lists no image of SGLang {version}"
-        return [note("error", "profile.image.missing", reason, "Give image, or add one under images")]
+        newest = max(releases, key=Version.parse, default="")
+        known = f"; the newest release with an image there is {newest}" if newest else ""
+        reason = f"the profile lists no image of SGLang {version}{known}"
+        remedy = "Set gb10_sglang_image, or add the image under images in the profile"
+        return [note("error", "profile.image.missing", reason, remedy)]
     found = []
-    if "@sha256:" not in image:
+    if image.startswith("localhost/"):
+        reason = "no registry has it: each node needs it from the machine on which it was built"
+        remedy = "Push it to a registry and set gb10_sglang_image, or import it on every node (k3s ctr images import)"
+        found.append(note("warning", "profile.image.local", reason, remedy))
+    elif "@sha256:" not in image:
         why = "a tag can be moved, so the digest that the first node pulls is recorded and required from then on"
         reason = f"it names no digest; {why}"
         found.append(note("info", "profile.image.unpinned", reason, "Nothing to do"))
@@ -58,7 +70,9 @@ def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Versio
     # Forks number their tags themselves, so only a tag with SGLang's first two numbers is compared.
     if tagged is not None and tagged.release[:2] == version.release[:2] and tagged.release != version.release:
         reason = f"its tag says SGLang {tagged}, but the flags are checked for {version}"
-        found.append(note("warning", "profile.image.version", reason, "Correct the image or sglang_version"))
+        found.append(
+            note("warning", "profile.image.version", reason, "Correct gb10_sglang_image or gb10_sglang_version")
+        )
     return found
 
 

@@ -8,6 +8,7 @@ Private to the collection.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from difflib import get_close_matches
 from math import isfinite
@@ -120,6 +121,17 @@ def load_profile(name: str, search_path: Iterable[Path | str] = ()) -> dict[str,
         hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(profiles)}."
         raise ProfileError(f"there is no profile {name}. {hint}" if name else f"no profile is named. {hint}")
     return read_profile(profiles[name])
+
+
+def profiles_of(repo: str, search_path: Iterable[Path | str] = ()) -> list[str]:
+    """Return the names of the profiles that serve a repository; profiles that can't be read are left out."""
+    found = []
+    for name, path in find_profiles(search_path).items():
+        with suppress(ProfileError):
+            model = (read_yaml(path) or {}).get("model") or {}
+            if str(model.get("repo") or "").lower() == repo.lower():
+                found.append(name)
+    return found
 
 
 def read_yaml(path: Path) -> Any:

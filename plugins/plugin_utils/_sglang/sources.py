@@ -82,7 +82,7 @@ HARMLESS = frozenset(
 
 @dataclass
 class Source:
-    """What a command or a recipe starts, and findings about the parts that a profile can't have."""
+    """What a command or a recipe starts, and findings about the parts that a profile can't have; ``left`` says why."""
 
     argv: list[str] = field(default_factory=list)
     image: str = ""
@@ -90,6 +90,7 @@ class Source:
     nodes: int = 0
     description: str = ""
     findings: list[Finding] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
 
     def note(self, severity: Severity, key: str, value: Any, reason: str, remedy: str) -> None:
         self.findings.append(Finding(severity, "adopt", key, value, reason, remedy))

@@ -13,8 +13,16 @@ import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action.profile_draft import ActionModule
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import repository, to_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.items import key_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.owned import OWNERS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import schema_problems
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import Source
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.translate import translate
+from sglang_cases import KNOWLEDGE, ROOT
 
 EMPTY = {"name": "mine", "command": "", "recipe": "", "config": "", "repo": "", "nodes": 1}
 EMPTY |= {"sglang_version": "0.5.23", "image": "docker.io/lmsysorg/sglang:v0.5.23"}
@@ -131,6 +139,64 @@ def test_every_way_to_start_a_container_gives_the_same_profile(before: str) -> N
     assert profile["images"] == [{"sglang": "0.5.16", "image": image}]
     assert (profile["env"], profile["server_args"]) == ({"A": "1"}, {})
     assert (profile["model"], profile["topology"]["tp"]) == ({"repo": "a/b"}, 2)
+
+
+LINES = json.loads((ROOT / "tests" / "unit" / "fixtures" / "sglang" / "spark-rows.json").read_text())["rows"]
+
+
+def test_every_flag_of_the_public_lines_is_in_the_profile_or_named_as_left_out() -> None:
+    counted = {"flags": 0, "left": 0}
+    for row in LINES:
+        source = Source(argv=list(row["flags"]), image=f"some/sglang:{row['sglang']}")
+        fallback = {"repo": "", "sglang_version": "0.5.21", "image": ""}
+        profile, _findings = to_profile(source, KNOWLEDGE, "mine", {}, fallback)
+        catalogue = KNOWLEDGE.history.nearest(Version.parse(row["sglang"]))[0]
+        items = parse_flags(catalogue, KNOWLEDGE.history, row["flags"]).items
+        carried = {*profile["server_args"], *OWNERS, *(["preferred_sampling_params"] if "sampling" in profile else [])}
+        for item in items:
+            done = [item] if item.flag else translate([item], catalogue, KNOWLEDGE.history)[0]
+            names = {key_of(one.flag.name if one.flag else one.option) for one in done}
+            left = {f"--{name.replace('_', '-')}" for name in names} | {one.option for one in done}
+            out = any(word.partition(" ")[0].partition("=")[0] in left for word in source.left)
+            assert names <= carried or out, (row["id"], item.argv, source.left)
+            counted["flags"] += 1
+            counted["left"] += out
+    assert len(LINES) == 482
+    assert counted["left"] < counted["flags"] / 4
+
+
+def test_flags_of_another_release_get_their_name_and_those_without_one_are_named() -> None:
+    line = "sglang serve --model-path a/b --cuda-graph-bs 1 2 4 8 --moe-runner-backend b12x --fp4-gemm-backend cutlass"
+    profile, result = draft(command=f"docker run x/sglang:v0.5.21 {line} --no-such-flag 3")
+    assert profile["server_args"] == {"cuda_graph_bs_decode": [1, 2, 4, 8]}
+    left = {each.partition(":")[0] for each in result["left_out"]}
+    assert left == {"--moe-runner-backend b12x", "--fp4-gemm-backend cutlass", "--no-such-flag 3"}
+    for each in result["left_out"]:
+        assert f"left out, because: {each}" in result["msg"]
+        assert f"#   {each}" in result["profile"]
+
+
+def test_an_imported_profile_is_commented() -> None:
+    _profile, result = draft(command="sglang serve --model-path a/b")
+    lines = result["profile"].splitlines()
+    for key in ("model", "sglang_version", "images", "topology", "server_args", "status", "presets"):
+        place = next(number for number, line in enumerate(lines) if line.startswith(f"{key}:"))
+        assert lines[place - 1].startswith("# ")
+
+
+def test_the_image_is_looked_up_and_a_profile_of_the_model_is_named() -> None:
+    line = "docker run scitrera/dgx-spark-sglang:0.5.10 sglang serve --model-path nvidia/GLM-4.7-NVFP4"
+    profile, result = draft(command=line)
+    assert (profile["sglang_version"], profile["images"][0]["carries"]) == ("0.5.10", ["nvidia-cudnn-cu12"])
+    assert result["sglang_version"] == "0.5.10"
+    assert result["msg"].startswith("The collection has profiles of this model: glm-4.7")
+
+
+def test_a_repository_may_be_the_address_of_its_page() -> None:
+    for text in ("https://huggingface.co/a/b", "http://www.huggingface.co/a/b/tree/main?x=1", " a/b "):
+        assert repository(text) == "a/b"
+    profile, _result = draft(command="sglang serve --model-path https://huggingface.co/a/b")
+    assert profile["model"]["repo"] == "a/b"
 
 
 def test_keys_are_never_written_into_a_profile() -> None:
@@ -340,7 +406,7 @@ def test_a_value_from_the_shell_is_reported_once() -> None:
     assert [each["key"] for each in result["findings"] if each["severity"] == "error"] == ["--tp-size"]
 
 
-@pytest.mark.parametrize("repo", ["Qwen/Qwen3-8B@abc", "hf.co/Qwen/Qwen3-8B", "https://huggingface.co/Qwen/Qwen3-8B"])
+@pytest.mark.parametrize("repo", ["Qwen/Qwen3-8B@abc", "hf.co/Qwen/Qwen3-8B", "https://example.com/Qwen/Qwen3-8B"])
 def test_what_is_no_repository_is_refused(repo: str) -> None:
     result = ActionModule.act(None, EMPTY | {"command": f"sglang serve --model-path {repo}"}, {})
     assert f"model.repo: '{repo}' does not match" in result["msg"]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .words import EAGLE, GEMMA, GLM, INKLING, MINIMAX, QWEN, SIZES
+from .words import EAGLE, GEMMA, GLM, INKLING, K2, MINIMAX, MOVA, QWEN, SIZES
 
 CASES = [
     ("graph.eager_regime", "error", "0.5.10", f"{SIZES} --ep-size 4 --disable-cuda-graph", QWEN,
@@ -57,6 +57,11 @@ CASES = [
      "0.5.17", f"--disable-prefill-cuda-graph {EAGLE} 4 --page-size 1", INKLING),
     ("model.inkling", "warning", "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend flashinfer_cutlass",
      INKLING, "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend marlin", INKLING),
+    ("model.k2horizon", "warning", "0.5.20", "", K2, "0.5.20", "", {**K2, "carries": ("xllm-fp8",)}),
+    ("model.k2horizon", "error", "0.5.20", "", {**K2, "patches": ()}, "0.5.20", "",
+     {**K2, "quantization": "compressed-tensors", "patches": ()}),
+    ("model.k2horizon.router", "warning", "0.5.20", MOVA, K2, "0.5.20",
+     f"{MOVA} --json-model-override-args '{{\"xllm_source_router_gemm_partitions\": 2}}'", K2),
     ("hw.sm12x", "error", "0.5.20", f"{SIZES} --moe-a2a-backend pplx --enable-dp-attention --dp-size 4", {},
      "0.5.20", f"{SIZES} --moe-a2a-backend pplx --enable-dp-attention --dp-size 4", {"gpu": "b300"}),
     ("par.kv_heads", "error", "0.5.23", "--tp-size 3 --nnodes 3", {**GLM, "kv_heads": 8},

@@ -63,5 +63,7 @@ CASES = [
     ("mem.named", "warning", "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {},
      "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {"quantization": "awq"}),
     ("mem.unified", "info", "0.5.13", "", {}, "0.5.13", "", {"gpu": "b300"}),
+    ("mem.ple_pinned", "warning", "0.5.20", "--ple-offload-embedding", {},
+     "0.5.20", "--ple-offload-embedding --ple-offload-backend file", {}),
     ("mem.unified", "info", "0.5.13", "--mem-fraction-static 0.9", {}, "0.5.13", "--mem-fraction-static 0.80", {}),
 ]  # fmt: skip

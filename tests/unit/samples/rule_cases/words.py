@@ -24,6 +24,8 @@ NVFP4_KV = (
     " --attention-backend flashinfer"
 )
 QSA = {"arch": "Qwen4ExpForConditionalGeneration", "quantization": "modelopt_fp4"}
+K2 = {"arch": "K2HorizonForCausalLM", "quantization": "fp8"}
+MOVA = "--model-path IFM/K2-Horizon-MoVA-36B-A4B-FP8"
 GPTOSS = {"arch": "GptOssForCausalLM", "quantization": "mxfp4"}
 DEEPSEEK = {"arch": "DeepseekV3ForCausalLM"}
 GEMMA = {"arch": "Gemma4ForConditionalGeneration"}

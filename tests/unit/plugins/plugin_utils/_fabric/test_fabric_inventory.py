@@ -56,7 +56,7 @@ def switched(*hosts: int) -> list[tuple[End, ...]]:
     ("count", "links", "topology", "preset"),
     [
         (2, cable((1, 0), (2, 1)), "direct", "two-nodes"),
-        (4, switched(1, 2, 3, 4), "switch", "throughput"),
+        (4, switched(1, 2, 3, 4), "switch", "current"),
         *((count, ring(count), "ring", "two-nodes") for count in (3, 6, 8)),
         (4, ring(4)[:-2], "chain", "two-nodes"),
         (4, [*cable((1, 0), (2, 1)), *cable((3, 0), (4, 1))], "mixed", "two-nodes"),

@@ -25,6 +25,47 @@ def judged(
     return [finding for finding in findings if finding.severity == "error"]
 
 
+def planned_for(image: str, version: str = "") -> tuple[Any, dict[str, Finding]]:
+    """Return the resolved profile and the findings by rule, for an owner's image and release."""
+    options = {"profile": "gemma-4-31b-it", "preset": "current", "images_from": "", "profile_dirs": [], "overrides": {}}
+    resolved, findings = resolve_options({**options, "image": image, "sglang_version": version, "platform": "gb10"})
+    return resolved, {finding.rule: finding for finding in findings}
+
+
+def test_an_image_of_the_owner_is_looked_up_in_all_profiles() -> None:
+    digest = "sha256:506b90e295d733137bcbf7af08ee5b8ac059a4e8e7834d967b33981c8e1cf476"
+    resolved, findings = planned_for("scitrera/dgx-spark-sglang:0.5.12")
+    assert resolved.sglang_version == "0.5.12"
+    assert "serving.image.release" not in findings
+    # A digest is enough, whatever the name of a mirror is.
+    resolved, _findings = planned_for(f"mirror.example/sglang@{digest}")
+    assert resolved.sglang_version == "0.5.12"
+    resolved, _findings = planned_for("docker.io/lmsysorg/sglang:v0.5.21")
+    assert resolved.image_gb == 15
+
+
+def test_the_tag_of_an_unknown_image_says_its_release() -> None:
+    resolved, findings = planned_for("registry.example/own:v0.5.20-cu130")
+    assert (resolved.sglang_version, "serving.image.release" in findings) == ("0.5.20", False)
+    resolved, findings = planned_for("registry.example/own:v0.5.20-cu130", "0.5.22")
+    assert (resolved.sglang_version, findings["profile.image.version"].severity) == ("0.5.22", "warning")
+
+
+def test_an_image_of_an_unknown_release_is_asked_about() -> None:
+    resolved, findings = planned_for("registry.example/own:latest")
+    assert resolved.sglang_version == "0.5.21"
+    assert findings["serving.image.release"].key == "gb10_sglang_image"
+    assert "gb10_sglang_version" in findings["serving.image.release"].remedy
+    assert "serving.image.release" not in planned_for("registry.example/own:latest", "0.5.21")[1]
+    assert planned_for("localhost/own:v0.5.21")[1]["profile.image.local"].severity == "warning"
+
+
+def test_what_is_no_release_is_named_as_it_was_typed() -> None:
+    resolved, findings = planned_for("", "latest")
+    assert (resolved, findings["serving.version"].key) == (None, "gb10_sglang_version")
+    assert "0.5.21 is the newest of which a profile has an image" in findings["serving.version"].remedy
+
+
 def test_all_mistakes_in_the_overrides_are_reported_at_once() -> None:
     wrong = judged(
         server_arg={"context_length": 1},

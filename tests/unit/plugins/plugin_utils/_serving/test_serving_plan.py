@@ -73,7 +73,7 @@ def test_the_plan_for_people_has_every_rank_one_command_and_the_memory() -> None
     assert short == lines[:command]
     assert short[:5] == [
         "model: google/gemma-4-31B-it, profile gemma-4-31b-it/throughput",
-        f"image: {plan.image} (SGLang {plan.sglang_version})",
+        f"image: {plan.image} (SGLang {plan.sglang_version}, size not known)",
         "download: nothing",
         "memory: fits: about 0.67 M tokens in the cache",
         "endpoint: http://gemma-4-31b-it.gb10-serving:30000/v1, in the cluster",
