@@ -157,6 +157,8 @@ class Datastore:
             f"--trusted-ca-file={tls}/server-ca.crt", "--client-cert-auth=true",
             f"--peer-cert-file={tls}/peer-server-client.crt", f"--peer-key-file={tls}/peer-server-client.key",
             f"--peer-trusted-ca-file={tls}/server-ca.crt", "--peer-client-cert-auth=true",
+            # K3s's own; with etcd's defaults a busy machine loses its leader, and then the leases of the controllers
+            "--heartbeat-interval=500", "--election-timeout=5000",
             # without fsync slow disks do not delay the lab, which need not survive a power failure
             "--log-level=warn", "--unsafe-no-fsync=true", *extra(self._settings, "etcd-arg"),
         ]  # fmt: skip
