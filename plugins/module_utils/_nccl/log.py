@@ -55,6 +55,7 @@ class NcclLog:
         self._writers: dict[bytes, tuple[_Key, str]] = {}
         # {line without time stamps; None if it says nothing}
         self._known: dict[bytes, _Line | None] = {}
+        self._paths: dict[tuple[_Key, str, Via], _Line] = {}
         # Channel lines that are only counted, up to the next statement of another kind.
         self._counted: list[_Line] = []
         self._clock = 0
@@ -64,11 +65,16 @@ class NcclLog:
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
         """Read a binary stream to its end in bounded memory; call ``keep`` with the lines that may be from NCCL."""
-        for blocks in scan.candidate_lines(read, size):
+        last_words: list[bytes] = []
+        for blocks in scan.candidate_lines(read, last_words, size):
             for block in blocks:
                 self._add(block)
             if keep:
                 keep(blocks)
+        for line in last_words:
+            self._without_prefix(scan.plain(line))
+        if keep:
+            keep(last_words)
         return self.finish()
 
     def _add(self, block: bytes) -> None:
@@ -118,9 +124,13 @@ class NcclLog:
             return None
         reading = NOTHING if raw.startswith(says.BORING) else says.read_statement(scan.plain(raw))
         found = None if reading is NOTHING else _Line(*self._writer(head), reading)
+        if found and reading.kind == "channel":
+            # The channels of one connection differ in their numbers alone. ``read_via`` returns equal paths as one.
+            found = self._paths.setdefault((found.key, found.tid, reading.values), found)
         if len(line) <= LONGEST:
             if len(self._known) >= _LINES:
                 self._known.clear()
+                self._paths.clear()
             self._known[line] = found
         return found
 

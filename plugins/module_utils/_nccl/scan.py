@@ -74,10 +74,10 @@ class Statement(NamedTuple):
 NOBODY = Origin("", "", "", "", "")
 
 
-def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator[list[bytes]]:
+def candidate_lines(read: Callable[[int], bytes], last_words: list[bytes], size: int = CHUNK) -> Iterator[list[bytes]]:
     """Yield, per chunk, the lines that may contain an NCCL statement; where hits are dense, whole blocks of lines.
 
-    ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does. The last block has the
+    ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does. ``last_words`` gets the
     lines at the end of the log that may say why a process ended.
     """
     rest = last = b""
@@ -97,8 +97,8 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
         rest, last = chunk[end:], chunk[start:end]
     if rest and (lines := _hits(rest, 0, len(rest))):
         yield lines
-    if words := [line for line in (last + rest).split(b"\n") if _last_words(line) and not _HIT.search(line)]:
-        yield words
+    ends = (line for line in (last + rest).split(b"\n") if any(map(line.__contains__, _LAST_WORDS)))
+    last_words += [line for line in ends if not _HIT.search(line)]
 
 
 def _hits(buffer: bytes, position: int, end: int) -> list[bytes]:
@@ -152,12 +152,8 @@ def parts(line: bytes) -> list[bytes]:
 
 
 def speaks(line: bytes) -> bool:
-    """Tell whether a line may say something about NCCL; the start of a server is another question."""
-    return b"CCL" in line or b"NET" in line or b"ocket/" in line or _last_words(line)
-
-
-def _last_words(text: bytes) -> bool:
-    return any(map(text.__contains__, _LAST_WORDS))
+    """Tell whether a line may name NCCL; the start of a server and the last words are other questions."""
+    return b"CCL" in line or b"NET" in line or b"ocket/" in line
 
 
 def engine_start(line: bytes) -> int:
