@@ -165,7 +165,7 @@ def leftovers(
         named = re.compile(rf"""^\s+["']?{re.escape(interface.name)}["']?:""", re.MULTILINE)
         reason = f"it also configures {interface.name}, and netplan adds its addresses to those of the fabric"
         for path in (path for path, text in files.items() if named.search(text)):
-            remedy = f"If nothing else needs it: sudo mv {path} {path}.disabled, then run this again"
+            remedy = f"If it has only ports of the fabric: sudo mv {path} /root/. Otherwise remove them from it"
             findings.append(Finding("warning", "netplan.leftover", "netplan file", str(path), reason, remedy))
         reason = "a DHCP server on the fabric gave this address, and may give a default route that replaces the host's"
         remedy = "Turn the DHCP server of the switch or of the other host off; the fabric's addresses are static"

@@ -96,4 +96,6 @@ def plan_result(
         "ansible_facts": dict(facts),
         "warnings": [str(finding) for finding in findings if finding.severity == "warning"],
         "msg": done,
+        # With -v, Ansible would print the whole plan as data (CallbackBase._run_is_verbose). It is shown as text.
+        "_ansible_verbose_override": True,
     }

@@ -66,3 +66,11 @@ def test_all_conflicts_are_reported_and_no_fact_is_set(tmp_path: Path) -> None:
     assert "[fabric.mtu.low]" in done.stdout
     assert "networks:" not in done.stdout
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_plan_is_not_printed_as_data_with_v(tmp_path: Path) -> None:
+    variables = fabric(2)
+    done = play(tmp_path, variables, "-v")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "spark1.json").read_text())["hosts"]
+    assert "gb10_fabric_plan" not in done.stdout

@@ -125,7 +125,7 @@ def test_other_netplan_files_and_leases_on_the_fabric_are_reported() -> None:
         ("netplan.leftover", "/etc/netplan/41-cx7.yaml"),
         ("netplan.leftover", "/etc/netplan/42-cx7.yaml"),
     ]
-    assert "sudo mv /etc/netplan/40-cx7.yaml /etc/netplan/40-cx7.yaml.disabled" in found[0].remedy
+    assert "sudo mv /etc/netplan/40-cx7.yaml /root/" in found[0].remedy
     assert interfaces.leftovers(DESIRED, GOOD, {}) == []
 
 
