@@ -207,7 +207,11 @@ def _placed(findings: Iterable[Finding], hostvars: Any) -> list[Finding]:
     for finding in findings:
         name = variable_of(finding.key).removeprefix("-e ")
         hosts = [host for host in finding.where.split(", ") if host in hostvars] or list(hostvars)
-        places = dict.fromkeys(filter(None, (place_of(name, hostvars.raw_get(host)) for host in hosts)))
+        known = [hostvars.raw_get(host) for host in hosts]
+        if known and not any(name in values for values in known):
+            # The plan names its options without the prefix of the role: preset, which is serving_plan_preset here.
+            name = f"{ROLE}_{name}"
+        places = dict.fromkeys(filter(None, (place_of(name, values) for values in known)))
         found.append(replace(finding, place=", ".join(list(places)[:PLACES])))
     return found
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,20 @@ def test_a_stage_after_the_check_of_every_value_looks_only_for_lost_hosts(
     result = action.act({"earlier": {"later": {}}}, known)
     assert result["failed"] is (left == ["spark1"])
     assert ("spark2: an error ended an earlier play" in result["msg"]) is result["failed"]
+
+
+def test_mistakes_of_five_kinds_come_in_one_run_with_their_files_and_lines(tmp_path: Path) -> None:
+    inventory = tmp_path / "mine"
+    shutil.copytree(ROOT / "inventory" / "2x-gb10-direct", inventory)
+    group, hosts = inventory / "group_vars" / "gb10_cluster.yml", inventory / "hosts.yml"
+    text = group.read_text().replace("topology: direct", "topology: switch")
+    text = text.replace("preset: throughput", "preset: trough")
+    group.write_text(f"{text}gb10_fabric_mtuu: 9000\nsglang_log_lines: many\n")
+    text = hosts.read_text().replace("gb10_node_id: 2}", "gb10_node_id: 1}")
+    hosts.write_text(f"{text}        spark3: {{ansible_host: 192.168.10.13, gb10_node_id: 999}}\n")
+    output = refused(inventory, "plan")
+    for rule in ("serving.profile", "variables.unknown", "variables.value", "node_id.duplicate", "node_id.range"):
+        assert output.count(f"{rule}]") == 1, rule
+    assert output.count("error: ") == 5
+    lines = [number for number, line in enumerate(group.read_text().splitlines(), 1) if "preset: trough" in line]
+    assert f"Set in {group}:{lines[0]}." in output
