@@ -24,6 +24,7 @@ PLACES: list[tuple[str, Place, str]] = [
     (r"inventory_new", "discover", ""),
     (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator; `tests/lab/test_monitoring.py` installs it"),
     (r"tiny-llama-cpu", "elsewhere", "`tests/lab/test_sglang_cpu.py` runs it with the variables of its lab"),
+    (r"doctor\.yml", "elsewhere", "writes a file into the checkout; `test_preflight_report_action.py` writes it"),
     (r"latency\.yml", "elsewhere", "needs PyTorch in the pods; `tests/lab/test_transport.py` simulates it"),
     (r"gb10\.cluster\.sweep ", "elsewhere", "takes hours; `tests/lab/test_sweep.py` runs a sweep of twelve cells"),
     (r"^ansible localhost|^\$EDITOR|^git clone|^make |scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
