@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import (
     parse_state,
     read_devices,
 )
-from sysfs_samples import mlx5_vf, rxe
+from sysfs_samples import mlx5_vf, rxe, write
 
 PLANNED = {"rdma_device": "rocep1s0f0v0", "address": "10.100.0.1"}
 
@@ -181,6 +181,30 @@ def test_an_address_is_judged_by_all_gids_and_ports(
         "10.0.0.1",
     )
     assert [(found.severity, found.rule) for found in findings] == [("error", rule) for rule in rules]
+
+
+def test_a_device_has_all_its_interfaces_and_the_mtu_of_the_first_that_tells_one(tmp_path: Path) -> None:
+    place = tmp_path / "class/infiniband/a"
+    for name in ("net1", "net0", "net2"):
+        (place / "device/net" / name).mkdir(parents=True)
+    for name, mtu in (("net1", 1500), ("net2", 9000)):
+        write(tmp_path / "class/net" / name / "mtu", mtu)
+    write(place / "ports/1/state", "4: ACTIVE")
+    (device,) = read_devices(str(tmp_path))
+    assert (device.netdevs, device.ports[0].mtu) == (("net0", "net1", "net2"), 1500)
+    # The interface of a GID comes first.
+    write(place / "ports/1/gids/0", "fe80::1")
+    write(place / "ports/1/gid_attrs/ndevs/0", "net2")
+    assert read_devices(str(tmp_path))[0].ports[0].mtu == 9000
+
+
+def test_an_absent_address_names_all_that_there_are() -> None:
+    ports = (port_of(v2(3, "10.0.0.2"), Gid(4, "fe80::1", "RoCE v2", "e", None)), port_of(v2(3, "10.0.0.3"), number=2))
+    expect = [{"rdma_device": "d", "address": "10.0.0.1"}, {"rdma_device": "none", "address": "10.0.0.1"}]
+    findings = check_expected([RdmaDevice("d", None, None, (), ports), RdmaDevice("e", None, None, (), ())], expect)[1]
+    assert ["10.0.0.2, fe80::1, 10.0.0.3" in findings[0].reason, "d, e" in findings[1].reason] == [True, True]
+    empty = RdmaDevice("d", None, None, (), (port_of(),))
+    assert "(GIDs: none)" in check_expected([empty], expect[:1])[1][0].reason
 
 
 def test_ports_and_gids_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
