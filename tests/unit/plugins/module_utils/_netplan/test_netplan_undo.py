@@ -617,6 +617,8 @@ def test_a_path_is_compared_and_put_back_with_all_that_it_had(
     (tmp_path / "directory").mkdir()
     path = tmp_path / make
     assert files.holds(path, content, attributes) == held
+    if make in ("file", "link"):
+        assert files.read(path)[0] == "text"
     if make != "directory" and not (attributes and 54321 in (attributes.uid, attributes.gid)):
         files.put_back(path, content, attributes)
         assert files.holds(path, content, attributes)

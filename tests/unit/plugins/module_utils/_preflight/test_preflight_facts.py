@@ -207,7 +207,7 @@ def test_two_of_everything_are_read_and_odd_lines_are_not(host: Host, tmp_path: 
     write(sysfs / "module/ib_core/parameters/netns_mode", "N")
     (sysfs / "class/infiniband/another").mkdir()
     function = pci_function(sysfs, "enp1s0f1np1", "0000:01:00.1", total_vfs=8)
-    write(function / "current_link_width", "4")
+    (function / "current_link_speed").unlink()
     second = [*ADDRESSES, {}, {"local": "10.0.0.1", "prefixlen": 8, "scope": "global"}]
     links = [PORT | {"addr_info": second}, {"ifname": "x", "master": "bond1"}, {"master": "bond2"}]
     host.answers["ip -d -j address show"] = json.dumps(links)
@@ -231,8 +231,8 @@ def test_two_of_everything_are_read_and_odd_lines_are_not(host: Host, tmp_path: 
     assert (facts["wifi"], facts["iommu"]) == (["wlP9s9", "wlan1"], True)
     assert facts["rdma"] == {"devices": ["another", "rocep1s0f0"], "device_nodes": 1, "shared_mode": False}
     assert facts["addresses"] == {"enp1s0f0np0": ["192.168.177.12", "10.0.0.1"], "x": []}
-    ports = [(port["name"], port["driver"], port["rdma_device"], port["pcie_width"]) for port in facts["pfs"]]
-    assert ports == [("enp1s0f0np0", "mlx5_core", "rocep1s0f0", 4), ("enp1s0f1np1", None, None, 4)]
+    ports = [(port["name"], port["driver"], port["rdma_device"], port["pcie_gts"]) for port in facts["pfs"]]
+    assert ports == [("enp1s0f0np0", "mlx5_core", "rocep1s0f0", 32.0), ("enp1s0f1np1", None, None, None)]
     assert [each["dynamic"] for each in facts["pfs"][0]["addresses"]] == [True, False]
     assert [port["master"] for port in facts["pfs"]] == ["bond0", None]
     gpus = facts["gpus"] or []
@@ -257,8 +257,11 @@ def test_the_default_routes_are_those_of_both_families_in_their_order(host: Host
     ]
     text = [f"{to} {length} {zero} 00 {zero} {metric} 1 0 0 {name}" for to, length, metric, name in rows]
     write(host.top / "proc/net/ipv6_route", "\n".join([*text, "odd"]))
-    write(host.top / "proc/net/route", f"{ROUTES}odd\neth9 00000000 0100A8C0 0003 0 0 x 00000000 0 0 0")
-    assert host.read()["default_routes"] == ["enP7s7", "wlP9s9", "near0", "far0"]
+    write(
+        host.top / "proc/net/route",
+        f"{ROUTES}odd\neth9 00000000 0 0003 0 0 x 00000000 0 0 0\naaa0 00000000 0 0003 0 0 900 00000000 0 0 0",
+    )
+    assert host.read()["default_routes"] == ["enP7s7", "wlP9s9", "aaa0", "near0", "far0"]
 
 
 def test_listeners_of_both_families_are_read_with_or_without_their_process(host: Host) -> None:
