@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import find_matching
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, load_history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge
@@ -135,6 +136,32 @@ def test_the_door_of_a_server_is_closed_to_what_the_release_calls_administration
     # Routes that a release forgot to mark, and those that no client needs. A new route belongs to one of both sides.
     closed = {"/", "/get_hicache_l3_cache_layout", "/get_weight_version", "/load_lora_adapter_from_tensors"}
     assert {path for path in marked if not marked[path]} - admitted <= closed | {"/set_trace_level", "/weight_version"}
+
+
+HOLES = {
+    "serving.hole.unpickler": lambda srt: "ALLOWED_GLOBALS" not in read(srt, "utils/common.py"),
+    "serving.hole.weights": lambda srt: "weights_only=False" in read(srt, "model_loader/weight_utils.py"),
+    "serving.hole.logit_processor": lambda srt: "dill.loads(" in read(srt, "sampling/custom_logit_processor.py"),
+    "serving.hole.dumper": lambda srt: "eval(filter_expr" in read(srt, "debug_utils/dumper.py"),
+    "serving.hole.rerank": lambda srt: " jinja2.Environment(" in read(srt, "entrypoints/openai/serving_rerank.py"),
+    "serving.hole.expert_backup": lambda srt: "recv_pyobj" in read(srt, "elastic_ep/expert_backup_manager.py"),
+}
+"""What the sources of a release have if it has a hole. 0.5.9 has neither the dumper's filter nor the backup."""
+
+
+def read(srt: Path, name: str) -> str:
+    path = srt / name
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_release_has_the_holes_that_the_combinations_say(version: str) -> None:
+    srt = sglang_catalogue.unpack(version) / "sglang" / "srt"
+    flags = ["--enable-custom-logit-processor", "--enable-elastic-expert-backup"]
+    facts = {"release": version, "flags": flags, "env": ["DUMPER_SERVER_PORT"], "nodes": 1}
+    told = {entry.id for entry in find_matching(facts)} & set(HOLES)
+    absent = {"serving.hole.dumper", "serving.hole.expert_backup"} if version == "0.5.9" else set()
+    assert told - absent == {name for name, has in HOLES.items() if has(srt)}
 
 
 @pytest.mark.parametrize("version", [version for version in RELEASES if Version.parse(version).within("0.5.12", None)])
