@@ -411,6 +411,7 @@ def test_only_a_process_that_has_the_lock_open_is_found(machine: Machine, holder
         (f"process {os.getpid()} (x)", True, []),
         ("", True, []),
     ],
+    ids=["another", "another that ended", "its own", "none"],  # the same in every process of a run
 )
 def test_only_another_process_that_has_the_lock_is_killed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, text: str, is_open: bool, kills: list[int]
