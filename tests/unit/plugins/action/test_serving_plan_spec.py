@@ -38,6 +38,6 @@ def test_pinned_revisions_are_served_and_staged() -> None:
 
 
 def test_without_a_pinned_revision_the_hub_s_default_is_used() -> None:
-    plan = planned()
+    plan = planned(profile="gemma-4-26b-a4b-it", preset="mtp-topk1", platform="gb10")
     assert plan["revisions"] == {MODEL: "main", DRAFT: "main"}
     assert "--revision" not in plan["ranks"][0]["argv"]

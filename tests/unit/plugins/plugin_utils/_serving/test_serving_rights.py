@@ -23,7 +23,7 @@ from serving_samples import fabric, plan, profile, settings
 ROOT = Path(__file__).resolve().parents[5]
 NAMESPACE, GROUP = "gb10-serving", "gemma-4-31b-it"
 Request = tuple[str, str, str]
-# Task files that the playbooks serve, serve_status, serve_stop, verify and bench run, as far as they ask the API.
+# Task files that the playbooks serve, serve_status, serve_stop, logs, verify and bench run, as far as they ask the API.
 TASKS = [
     "roles/sglang/tasks/main.yml",
     *(
@@ -40,6 +40,7 @@ TASKS = [
             "wait",
             "find",
             "status",
+            "read_logs",
             "stop_switch",
         )
     ),
@@ -132,6 +133,8 @@ def asked(path: str) -> Iterator[Request]:
             yield from ((*KINDS[kind], verb) for kind in kinds(task, options))
         elif "kubernetes.core.k8s_exec" in task:
             yield from METHODS["run"]
+        elif "kubernetes.core.k8s_log" in task:
+            yield from [("", "pods", "get"), ("", "pods/log", "get")]
         elif options := task.get("kubernetes.core.k8s"):
             if options.get("definition") == "{{ gateway_planned.objects }}":
                 yield from (("apps", "deployments", verb) for verb in rights.CHANGE)
