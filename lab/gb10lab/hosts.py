@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import json
+import re
 import secrets
 import shutil
 import sys
@@ -23,6 +24,8 @@ from .podman import Podman
 from .shell import LabError, command, say
 
 TOTAL_VFS = 4
+# What /proc/meminfo of a DGX Spark says before a model is loaded, in KiB
+MEMORY_KIB = {"MemTotal": 125_513_964, "MemFree": 110_000_000, "MemAvailable": 115_000_000}
 # containerd and kubelet cannot mount an overlay on the container's own overlay
 BIND_MOUNTED = ("/var/lib/rancher", "/var/lib/containerd", "/var/lib/kubelet")
 _READY_S = 90
@@ -77,7 +80,8 @@ def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], imag
         (settings / "host.json").write_text(
             json.dumps({"name": host.name, "total_vfs": TOTAL_VFS, "ports": _ports(host)}, indent=2)
         )
-        volumes.append(f"/run/netns/{lab.name}:/opt/gb10-lab/switch.netns")
+        (settings / "meminfo").write_text(spark_memory(Path("/proc/meminfo").read_text(encoding="ascii")))
+        volumes += [f"/run/netns/{lab.name}:/opt/gb10-lab/switch.netns", f"{settings / 'meminfo'}:/proc/meminfo:ro"]
     _write_files(lab, host, hosts, kind, directory / "root")
     podman(
         "create", f"--name={container(lab, host)}", f"--hostname={host.name}", "--privileged",
@@ -91,6 +95,16 @@ def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], imag
     )  # fmt: skip
     podman("cp", f"{directory / 'root'}/.", f"{container(lab, host)}:/")
     podman("start", container(lab, host))
+
+
+def spark_memory(meminfo: str) -> str:
+    """Return this machine's /proc/meminfo with the sizes of a DGX Spark; they are simulated, and never change.
+
+    Preflight reads them on the hosts. The pods' own /proc has those of this machine.
+    """
+    return re.sub(
+        rf"^({'|'.join(MEMORY_KIB)}):.*$", lambda line: f"{line[1]}: {MEMORY_KIB[line[1]]} kB", meminfo, flags=re.M
+    )
 
 
 def _ports(host: Host) -> list[dict[str, str | None]]:
