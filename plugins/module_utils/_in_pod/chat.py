@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Send one question to the server in this pod, and print its answer as it arrives. Runs in the pod; stdlib only.
@@ -79,4 +78,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from .model import Cause, Kind
+from .model import WEIGHT, Cause, Kind
 
 _MEMLOCK = "run privileged or with IPC_LOCK, or set LimitMEMLOCK=infinity for the container runtime"
 # What is written instead of each name in the table.
@@ -245,6 +245,7 @@ nccl_error: failure 0.2, PyTorch, NCCLUtils.cpp; ncclGetErrorString
 
 
 def _causes(table: str) -> Iterator[Cause]:
+    kinds: dict[str, Kind] = {kind: kind for kind in WEIGHT}
     for name, text in _TEXTS.items():
         table = table.replace(name, text)
     for block in re.split(r"\n(?=\w)", table.strip()):
@@ -257,7 +258,7 @@ def _causes(table: str) -> Iterator[Cause]:
         )
         yield Cause(
             identity,
-            cast("Kind", kind),
+            kinds[kind],
             pattern.removeprefix("-"),
             summary,
             remedy,

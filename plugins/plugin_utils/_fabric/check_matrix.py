@@ -75,7 +75,8 @@ def _is_ping(found: Any) -> bool:
         and isinstance(found["reason"], str)
         and len(found["reason"]) <= _REASON
         and isinstance(found["ok"], bool)
-        and type(found["vf_index"]) is int
+        and isinstance(found["vf_index"], int)
+        and not isinstance(found["vf_index"], bool)
         and found["layer"] in get_args(Layer)
         and found["ok"] is not bool(found["layer"])
     )
