@@ -99,7 +99,8 @@ def test_a_group_that_serves_stays_in_service(
     (tmp_path / "token").write_text("t")
     with api_server(rank) as (handler, address):
         api = PodApi(tmp_path, "s", "g-0-0", "u")
-        api._server, api._timeout = address, 0.5
+        # 64 ranks that hang take 4 s: longer than a judgement may take on a busy machine
+        api._server, api._timeout = address, 1.0
         watch = sidecar.Watch(replace(rank.watch.gate, pods=pods), NcclFiles(rank.logs), api)
         watch.ask(0)
         watch.step(0)
@@ -110,12 +111,12 @@ def test_a_group_that_serves_stays_in_service(
         asking.start()
         for look in range(1, 4):
             # The judgement takes no longer than without a fault.
-            quickly(watch.step, 20.0 * look, 1.0)
+            quickly(watch.step, 20.0 * look, 3.0)
             assert watch.unsaid is False
             assert 'gb10_transport_proven{instance="g",rank="0"} 1' in watch.text
         # What this rank sees itself counts at once.
         rank.nccl("1", net="Socket")
-        quickly(watch.step, 100.0, 1.0)
+        quickly(watch.step, 100.0, 3.0)
         assert watch.unsaid is True
         asking.join(30)
         assert not asking.is_alive()
