@@ -93,8 +93,8 @@ def test_a_restore_of_only_some_servers_is_refused(tmp_path: Path) -> None:
             {"k3s_restore_confirm": "no"},
             "and k3s_restore_confirm is no; nothing was changed. Add -e k3s_backup_file=/b ",
         ),
-        ({"k3s_backup_file": "/gone"}, "k3s_backup_file is /gone, and there is no such file on this machine; nothing"),
-        ({"k3s_backup_file": ""}, "k3s_backup_file is empty, and there is no such file on this machine; nothing was"),
+        ({"k3s_backup_file": "/gone"}, "k3s_backup_file is /gone, and this machine has no such file; nothing was"),
+        ({"k3s_backup_file": ""}, "k3s_backup_file is empty, and this machine has no such file; nothing was"),
     ],
 )
 def test_only_the_missing_option_of_a_restore_is_asked_for(tmp_path: Path, given: dict[str, str], told: str) -> None:
