@@ -28,11 +28,6 @@ from gate_rank import LINES, Rank
 PREFIX = "g-0-0:40:40 [0] NCCL INFO "
 
 
-@pytest.fixture
-def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rank:
-    return Rank(tmp_path, monkeypatch)
-
-
 def served(monkeypatch: pytest.MonkeyPatch, *pages: str) -> None:
     """Let the server's metrics be these pages, one after another."""
     answers = iter(pages)
