@@ -36,9 +36,9 @@ class Control:
     def acquire(self) -> bool:
         """Lock the directory for this process and its children; return False if another process has it."""
         while True:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = (self.directory / "lock").open("w", encoding="utf-8")
             try:
+                self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._lock = (self.directory / "lock").open("w", encoding="utf-8")
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(self._lock.fileno()), (self.directory / "lock").stat()):
                     # That of a killed process has the number of another one by now.
@@ -49,7 +49,11 @@ class Control:
                 return False
             except FileNotFoundError:
                 pass
-            # A process that ended removed the directory between the two calls.
+            except FileExistsError:
+                # mkdir also says so of a directory that is gone before it looks whether it is one.
+                if self.directory.exists() and not self.directory.is_dir():
+                    raise
+            # A process that ended removed the directory between two calls.
             self.release()
 
     def release(self) -> None:

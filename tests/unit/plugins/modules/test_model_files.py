@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,27 @@ def test_nothing_is_removed_while_models_are_fetched(tmp_path: Path, capsys: pyt
     assert "A transfer of models runs on this node" in result["msg"]
     at.release()
     assert run(capsys, root, state="absent", repo="org/tiny")[1]["changed"] is True
+
+
+def test_a_directory_that_another_process_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.mkdir, 0
+
+    def vanish(path: Any, mode: int = 0o777) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise FileExistsError(errno.EEXIST, "File exists", str(path))
+        real(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", vanish)
+    at = control.Control(tmp_path / ".gb10-share")
+    assert at.acquire() and at.is_locked()
+    at.release()
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        control.Control(tmp_path / "file").acquire()
 
 
 def test_a_wrong_name_is_removed_nowhere_and_the_right_ones_are_named(
