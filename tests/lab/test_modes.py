@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from labcommand import LabCommand, changed
-from sitecommand import Site, is_ready, time_to_ready
+from sitecommand import Site, is_ready
 
 COVERS = ("roles/device_plugins", "roles/multus", "plugins/plugin_utils/_serving", "plugins/filter/sriov_resources.yml")
 
@@ -170,43 +170,6 @@ def test_locked_memory_is_unlimited_for_pods_without_the_capability_ipc_lock(sit
         assert "LimitMEMLOCK=infinity" in unit
         assert "nonroot-devices: true" in site.lab.shell(node, "cat /etc/rancher/k3s/config.yaml")
     assert site.lab.shell("control", "systemctl is-active k3s") == "active"
-
-
-def test_playbook_serve_starts_a_group_as_fast_as_kubectl_starts_the_same_pods(site: Site) -> None:
-    """Create the same objects once with kubectl and once with playbook serve; compare the API's timestamps."""
-    kinds = (
-        "serviceaccounts,roles,rolebindings,configmaps,services,persistentvolumeclaims,statefulsets,persistentvolumes"
-    )
-    mine = f"--selector=gb10.cluster/instance={site.group}"
-    objects = [bare(item) for item in site.get(mine, kinds)["items"]]
-    site.play("serve_stop", instance=site.group)
-    begun = time.monotonic()
-    site.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    site.kubectl("wait", mine, "--for=condition=Ready", "pod", "--timeout=240s")
-    seconds = {"kubectl, by the clock": time.monotonic() - begun, "kubectl, by the API": time_to_ready(site.pods())}
-    site.play("serve_stop", instance=site.group)
-    begun = time.monotonic()
-    site.play("serve", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
-    seconds |= {
-        "playbook serve, by the clock": time.monotonic() - begun,
-        "playbook serve, by the API": time_to_ready(site.pods()),
-    }
-    print(f"\nuntil all ranks were ready: { {what: round(value, 1) for what, value in seconds.items()} }")
-    # readiness probes run every ten seconds, so a rank may be ready one period before it is noticed
-    assert seconds["playbook serve, by the API"] <= seconds["kubectl, by the API"] + 10
-
-
-def bare(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an object without status and generated metadata, as a user would write it."""
-    meta = {
-        key: item["metadata"][key] for key in ("name", "namespace", "labels", "annotations") if key in item["metadata"]
-    }
-    kept = {key: value for key, value in item.items() if key not in ("metadata", "status")}
-    for key in ("claimRef", "clusterIP", "clusterIPs"):
-        kept.get("spec", {}).pop(key, None)
-    for key in [key for key in meta.get("annotations", {}) if key.startswith("pv.kubernetes.io/")]:
-        meta["annotations"].pop(key)
-    return {**kept, "metadata": meta}
 
 
 def test_a_rank_without_its_sriov_devices_does_not_become_ready(site: Site) -> None:

@@ -90,7 +90,6 @@ def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node:
     before = incarnations(cluster.pods())
     cluster.signal(node, rank, signal)
     print(f"{what}: ready again after {cluster.wait_ready(before, 4):.0f} s")
-    cluster.play("verify", preset="mtp-6")
 
 
 def test_a_drained_node_is_waited_for(cluster: Site) -> None:

@@ -197,15 +197,6 @@ FAULTS = {
         "NCCL_IB_DISABLE set by environment to 1",
         "look in /etc/nccl.conf and the image too",
     ),
-    "wrong HCA": Fault(
-        {"NCCL_IB_HCA": "enp1s0f0v0"},
-        (0, 1),
-        True,
-        "socket",
-        "hca_selection",
-        "NCCL_IB_HCA set to enp1s0f0v0",
-        "Use RDMA device names (rdma link)",
-    ),
     "wrong interface": Fault(
         {"NCCL_SOCKET_IFNAME": "=net7"},
         (0, 1),
@@ -259,24 +250,6 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
         cluster.wait(lambda: cluster.transport(fault.ranks[-1])["reason"] == lost)
     assert not cluster.in_service()
     cluster.restart(fault.ranks, ready=True, **(dict.fromkeys(fault.env, "-") | planned))
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("unprivileged", ["NCCL transport socket", "/dev/infiniband", "gb10_rdma_mode=privileged", "rank 0"]),
-        ("no-vf-address", ["Network is unreachable", "IPv4"]),
-        ("missing-nad", ["gb10-rail1-vf0", "rank 0", "playbooks/kubernetes.yml"]),
-    ],
-)
-def test_a_fault_of_the_deployment(cluster: Cluster, fault: str, words: list[str]) -> None:
-    cluster.stop()
-    try:
-        message = cluster.refused("lab/serve_with_fault.yml", lab_fault=fault)
-    finally:
-        cluster.stop()
-        cluster.play("kubernetes")
-    assert [word for word in words if word not in message] == [], message
 
 
 def test_both_transports_are_proved_measured_and_compared(cluster: Cluster) -> None:

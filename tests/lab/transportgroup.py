@@ -31,11 +31,6 @@ class Cluster(Site):
         """Run a playbook that must fail; return its fatal messages without line breaks."""
         return " ".join(" ".join(FATAL.findall(self.play(playbook, check=False, **values))).split())
 
-    def stop(self) -> None:
-        """Stop the group if it exists; the playbook refuses to stop a group that does not exist."""
-        if self.get("serviceaccounts", f"--selector=gb10.cluster/instance={GROUP}")["items"]:
-            self.play("serve_stop", instance=GROUP)
-
     def wait(self, is_so: Callable[[], bool], patience: float = PATIENCE) -> float:
         """Wait until ``is_so`` returns true; return the seconds that it took."""
         started = time.monotonic()
