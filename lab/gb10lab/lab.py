@@ -112,4 +112,6 @@ class Lab:
             "GB10_CACHE": str(self.cache),
             # all labs use the same addresses, so their ssh masters must not be shared
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.run / "cp"),
+            # sudo's prompt came later than Ansible's 10 s while three servers with etcd started on two busy cores
+            "ANSIBLE_TIMEOUT": "60",
         }
