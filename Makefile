@@ -69,6 +69,10 @@ test-vm: $(DEV) ## The fabric with real SR-IOV and soft-RoCE, and memory that ru
 test-report: $(DEV) ## The report and the documentation site in a real browser, narrow and wide (needs Chromium)
 	tests/plays/plays.py run 'browser/*'
 
+.PHONY: mutants
+mutants: $(DEV) ## Put 50 small faults into a package and list those that no test notices: NAME=_netplan, SEED=2 for others
+	$(BIN)/python tests/mutants/mutants.py $(NAME) --count 50 --seed $(or $(SEED),1) --least $(or $(LEAST),85)
+
 .PHONY: docs
 docs: $(DEV) ## Build the documentation site into .build/site/html; a broken link is an error
 	docs/site/build

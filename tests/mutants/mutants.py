@@ -3,9 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put small faults into packages of plugins/ and list those that no test notices.
 
-Each fault (mutant) goes into a copy of this checkout, so an interrupted run leaves the checkout as it was. The tests
-are those of the package and of the plugins that import it. ``equivalent.yml`` lists mutants that nobody could notice.
-``--record`` adds the result of a whole package to ``tests/record/mutants.json``.
+The tests are those of the package and of the plugins that import it. They run once to see which lines each executes.
+Then each fault (mutant) is written into a copy of this checkout and gets the tests that execute its statement, the
+quickest first, and at last those that start Python themselves. A fault in a function is also put into the loaded
+function. For other faults (constants, defaults) all tests of the package run after a new import. Property tests try few
+examples, and what a playbook executes is not seen, so the share of noticed faults is a lower bound.
+
+``equivalent.yml`` lists mutants that nobody could notice. ``--record`` adds the result of a whole package to
+``tests/record/mutants.json``.
 """
 
 from __future__ import annotations
@@ -14,9 +19,9 @@ import argparse
 import ast
 import contextlib
 import copy
-import importlib
+import gc
 import json
-import multiprocessing
+import math
 import os
 import random
 import resource
@@ -25,24 +30,29 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis import HealthCheck, Phase, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path("tests/record/mutants.json")
 EQUIVALENT = Path(__file__).with_name("equivalent.yml")
 DRIVERS = ("modules", "action", "filter", "callback")
 MEMORY = 8 << 30  # bytes of address space for one mutant, which may collect without end
-LENIENCE_S = 30  # on top of three times what the tests take without a fault
+LENIENCE_S = 20  # on top of five times what the tests take without a fault
+IMPORT = -1  # the number of the test that stands for the import of all tests
+PROGRAM = (Path(), 0)  # the line that stands for the start of Python
 
 TURNED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq,),
@@ -73,6 +83,8 @@ class Mutant:
     new: str
     node: int = field(compare=False)
     variant: int = field(compare=False)
+    lines: frozenset[int] = field(compare=False)  # of the statement, without the body below it
+    function: str = field(compare=False)  # the qualified name of the outermost function, or empty
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.text}\n    {self.change}"
@@ -86,7 +98,7 @@ class Mutant:
         """Return what identifies the mutant in ``equivalent.yml``, where line numbers would age."""
         return self.path.name, self.text, self.change
 
-    def source(self) -> str:
+    def tree(self) -> ast.Module:
         """Return the file with the fault."""
         tree = ast.parse((ROOT / self.path).read_text(encoding="utf-8"))
         target = list(_walk(tree))[self.node]
@@ -96,17 +108,43 @@ class Mutant:
                 return new if node is target else self.generic_visit(node)
 
         new = _variants(target)[self.variant]
-        return ast.unparse(ast.fix_missing_locations(Replace().visit(tree)))
+        return ast.fix_missing_locations(Replace().visit(tree))
 
 
 def mutants(path: Path) -> Iterator[Mutant]:
     """Yield all mutants of a file."""
     text = (ROOT / path).read_text(encoding="utf-8")
     lines = text.split("\n")
-    for number, node in enumerate(_walk(ast.parse(text))):
+    tree = ast.parse(text)
+    above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for number, node in enumerate(_walk(tree)):
         line = min((child.lineno for child in ast.walk(node) if hasattr(child, "lineno")), default=1)
         for variant, new in enumerate(_variants(node)):
-            yield Mutant(path, line, lines[line - 1].strip(), _head(node), _head(new), number, variant)
+            place = _place(node, above)
+            yield Mutant(path, line, lines[line - 1].strip(), _head(node), _head(new), number, variant, *place)
+
+
+def _place(node: ast.AST, above: dict[ast.AST, ast.AST]) -> tuple[frozenset[int], str]:
+    """Return the lines of a node's statement and the qualified name of the outermost function that executes it."""
+    names: list[str] = []
+    inside = False
+    lines: set[int] = set()
+    each: ast.AST | None = node
+    below: ast.AST | None = None
+    while each:
+        if isinstance(each, (ast.stmt, ast.ExceptHandler)) and not lines:
+            body = getattr(each, "body", None) or [case.pattern for case in getattr(each, "cases", [])]
+            last = max(each.lineno, body[0].lineno - 1) if body else each.end_lineno or each.lineno
+            lines = set(range(each.lineno, last + 1))
+            if isinstance(node, ast.expr):  # the condition of a case
+                lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            inside = below in each.body
+            names = [each.name]
+        elif isinstance(each, ast.ClassDef) and names:
+            names.insert(0, each.name)
+        below, each = each, above.get(each)
+    return frozenset(lines), ".".join(names) if inside else ""
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
@@ -240,65 +278,221 @@ def _imports(path: Path, names: set[str]) -> bool:
     return any(f"{each}.".startswith(f"{name}.") for each in found for name in names)
 
 
-class Watch:
-    """A plugin of pytest: it runs the quickest tests first, and records how long each took."""
+class Lines:
+    """A trace function: it writes which lines of a package each test executes, also in processes that it forks."""
 
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.before = seconds
-        self.seconds: dict[str, float] = {}
+    def __init__(self, package: Path, log: Path) -> None:
+        self.test = IMPORT
+        self.log = log
+        self._root = Path.cwd()
+        self._package = package.resolve()
+        self._descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._files: dict[str, Path | None] = {}
+        self._seen: set[tuple[int, Path, int]] = set()
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items.sort(key=lambda item: self.before.get(item.nodeid, 0))
+    def __call__(self, frame: FrameType, _event: str, _value: object) -> Any:
+        name = frame.f_code.co_filename
+        if name not in self._files:
+            path = Path(name).resolve()
+            self._files[name] = path if path.is_relative_to(self._package) else None
+        return self._line if self._files[name] and frame.f_code.co_name != "<module>" else None
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+    def _line(self, frame: FrameType, _event: str, _value: object) -> Any:
+        path = self._files[frame.f_code.co_filename]
+        assert path
+        if (self.test, path, frame.f_lineno) not in self._seen:
+            self._seen.add((self.test, path, frame.f_lineno))
+            self._write(path.relative_to(self._root), frame.f_lineno)
+        return self._line
+
+    def audit(self, event: str, values: tuple[Any, ...]) -> None:
+        """Write which tests start Python."""
+        if event == "subprocess.Popen" and str(values[0]) == sys.executable:
+            self._write(*PROGRAM)
+
+    def _write(self, path: Path, line: int) -> None:
+        os.write(self._descriptor, f"{self.test} {line} {path}\n".encode())
+
+    def read(self) -> dict[tuple[Path, int], set[int]]:
+        """Return the numbers of the tests that execute each line."""
+        executed = defaultdict(set)
+        for entry in self.log.read_text(encoding="utf-8").splitlines():
+            test, line, path = entry.split(" ", 2)
+            executed[Path(path), int(line)].add(int(test))
+        return executed
 
 
-def run_tests(directory: Path, tests: list[str], seconds: dict[str, float], limit: float) -> int | None:
-    """Run tests of a copy in a process of their own; return pytest's exit status, or None if they took too long."""
+class Trial:
+    """A plugin of pytest: it collects tests once, and runs them in processes of their own, with and without faults."""
+
+    def __init__(self, package: Path, found: list[Mutant], scratch: Path, report: Callable[[str], object]) -> None:
+        self.survivors: list[int] = []
+        self.error = ""
+        self._found = found
+        self._scratch = scratch
+        self._report = report
+        self._lines = Lines(package, scratch / "lines")
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._failed = False
+
+    def pytest_collection(self) -> None:
+        load_settings()
+        sys.settrace(self._lines)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+        self._failed |= report.failed
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        sys.settrace(None)
+        if session.testsfailed:
+            return None  # pytest reports what it could not collect
+        items = session.items
+        if run_apart(lambda: self._run(items, self._lines), self._scratch, 1200) != 0:
+            self.error = "its tests fail without any fault"
+            return True
+        seconds = json.loads((self._scratch / "seconds").read_text(encoding="utf-8"))
+        took = [seconds[item.nodeid] for item in items]
+        executed = self._lines.read()
+        every = set().union(*executed.values()) - {IMPORT}
+
+        def noticed(mutant: Mutant | None) -> bool:
+            tests = set().union(*(executed[mutant.path, line] for line in mutant.lines)) if mutant else {IMPORT}
+            loaded = bool(mutant and mutant.function and IMPORT not in tests)
+            chosen = sorted(tests if loaded else every, key=took.__getitem__)
+            chosen += sorted(executed[PROGRAM].difference(chosen))
+            limit = LENIENCE_S + 5 * sum(took[number] for number in chosen)
+            original = mutant.path.read_bytes() if mutant else b""
+            try:
+                tried = [items[number] for number in chosen]
+                return bool(tried) and run_apart(lambda: self._try(mutant, loaded, tried), self._scratch, limit) != 0
+            finally:
+                if mutant:
+                    mutant.path.write_bytes(original)
+
+        if noticed(None):  # else every mutant would count as noticed
+            self.error = "its tests fail without any fault in the order of their seconds"
+            return True
+        for number, mutant in enumerate(self._found):
+            if not noticed(mutant):
+                self.survivors.append(number)
+                self._report(f"{mutant}\n")
+        return True
+
+    def _run(self, items: list[pytest.Item], lines: Lines | None = None) -> int:
+        if lines:
+            threading.settrace(lines)
+            sys.settrace(lines)
+            sys.addaudithook(lines.audit)
+        for number, item in enumerate(items):
+            self._lines.test = number
+            following = items[number + 1] if number + 1 < len(items) else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self._failed:
+                return 1
+        sys.settrace(None)
+        (self._scratch / "seconds").write_text(json.dumps(self._seconds), encoding="utf-8")
+        return 0
+
+    def _try(self, mutant: Mutant | None, loaded: bool, items: list[pytest.Item]) -> int:
+        if mutant:
+            mutant.path.write_text(ast.unparse(mutant.tree()), encoding="utf-8")
+            if loaded and put_into_functions(mutant):
+                return self._run(items)
+        return collect_again([item.nodeid for item in items])
+
+
+def load_settings() -> None:
+    """Give property tests few examples, and no search for a smaller one that fails."""
+    phases = (Phase.explicit, Phase.generate)
+    few = settings(max_examples=10, phases=phases, deadline=None, database=None, suppress_health_check=HealthCheck)
+    settings.register_profile("mutants", few)
+    settings.load_profile("mutants")
+
+
+def put_into_functions(mutant: Mutant) -> bool:
+    """Replace the code of the functions that have the fault, and tell whether there are any."""
+    path = mutant.path.resolve()
+    codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(mutant.tree(), path, "exec"))}
+    functions = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, FunctionType)
+        and each.__code__.co_qualname == mutant.function
+        and Path(each.__code__.co_filename).resolve() == path
+    ]
+    for function in functions:
+        function.__code__ = codes[mutant.function, function.__code__.co_firstlineno]
+    return bool(functions)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
+
+
+def collect_again(names: list[str]) -> int:
+    """Import the modules of the copy again, and run these tests in this order."""
+    for name, module in list(sys.modules.items()):
+        if _of_copy(name, module, Path.cwd()):
+            del sys.modules[name]
+
+    class Order:
+        def pytest_collection(self) -> None:
+            load_settings()
+
+        def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+            found = {item.nodeid: item for item in items}
+            items[:] = [found[name] for name in names]
+
+    return run_pytest(list(dict.fromkeys(name.split("::")[0] for name in names)), Order())
+
+
+def run_pytest(tests: list[str], plugin: object) -> int:
+    options = [f"--rootdir={Path.cwd()}", "--hypothesis-seed=0", "-xq", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    return int(pytest.main([*options, *tests], plugins=[plugin]))
+
+
+def run_apart(work: Callable[[], int], scratch: Path, limit: float) -> int | None:
+    """Run a function in a process of its own; return its status, or None if it took longer than `limit` seconds."""
     child = os.fork()
     if not child:
         code = 70
         try:
-            code = _child(directory, tests, seconds)
+            code = _child(work, scratch)
         finally:
             os._exit(code)
     deadline = time.monotonic() + limit
     ended, status = 0, 0
-    while not ended and time.monotonic() < deadline:
-        time.sleep(0.02)
-        ended, status = os.waitpid(child, os.WNOHANG)
-    with contextlib.suppress(ProcessLookupError):  # what the tests started and left behind
-        os.killpg(child, signal.SIGKILL)
+    try:
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+            ended, status = os.waitpid(child, os.WNOHANG)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # what the tests started and left behind
+            os.killpg(child, signal.SIGKILL)
     if not ended:
         os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def _child(directory: Path, tests: list[str], seconds: dict[str, float]) -> int:
+def _child(work: Callable[[], int], scratch: Path) -> int:
     os.setsid()
-    os.chdir(directory)
     # Compiled files are told apart by seconds and size, and two mutants of one second and size would be taken for one.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(scratch / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    temporary = directory / "temporary"
-    shutil.rmtree(temporary, ignore_errors=True)
-    set_hypothesis_home_dir(str(temporary / "hypothesis"))
-    watch = Watch(seconds)
-    options = [f"--rootdir={directory}", f"--basetemp={temporary}", "--hypothesis-seed=0", "-xq", "--no-header"]
-    code = int(pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch]))
-    if not seconds:
-        foreign = [name for name, module in sys.modules.items() if not _of_copy(name, module, directory)]
-        (directory / "baseline.json").write_text(json.dumps([watch.seconds, foreign]), encoding="utf-8")
-    return code
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(dir=scratch)
+    return work()
 
 
 def _of_copy(name: str, module: Any, directory: Path) -> bool:
-    """Tell whether a module may be another one in the next copy; `ansible_collections` has other parts there."""
+    """Tell whether a module depends on the copy; `ansible_collections` has other parts there."""
     return name.startswith("ansible_collections") or str(getattr(module, "__file__", "")).startswith(str(directory))
 
 
@@ -314,22 +508,6 @@ def copy_checkout(scratch: str) -> Path:
 
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, text=True).stdout
-
-
-def _enter_copy(scratch: str) -> None:
-    """Give a worker its own copy."""
-    os.chdir(copy_checkout(scratch))
-
-
-def _try(job: tuple[Mutant, list[str], dict[str, float], float]) -> tuple[Mutant, bool]:
-    """Return a mutant and whether the tests of the copy in which this worker is noticed it."""
-    mutant, tests, seconds, limit = job
-    original = mutant.path.read_bytes()
-    mutant.path.write_text(mutant.source(), encoding="utf-8")
-    try:
-        return mutant, run_tests(Path.cwd(), tests, seconds, limit) != 0
-    finally:
-        mutant.path.write_bytes(original)
 
 
 def accepted(package: Path) -> set[tuple[str, str, str]]:
@@ -352,30 +530,30 @@ def chosen(package: Path, pattern: str, seed: int, count: int) -> list[Mutant]:
     return random.Random(seed).sample(found, count) if 0 < count < len(found) else found
 
 
-def try_package(package: Path, found: list[Mutant], jobs: int, without: str) -> list[Mutant]:
+def try_package(package: Path, found: list[Mutant], without: str) -> list[Mutant]:
     """Print the survivors as they are found, and return them; test files that match ``without`` do not run."""
     tests = [name for name in tests_of(package) if not fnmatch(Path(name).name, without)]
-    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
-        directory = copy_checkout(scratch)
-        start = time.monotonic()
-        if run_tests(directory, tests, {}, 900) != 0:
-            sys.stdout.write((directory / "output").read_text(encoding="utf-8", errors="replace")[-4000:])
-            raise SystemExit(f"{package}: its tests fail without any fault")
-        limit = LENIENCE_S + 3 * (time.monotonic() - start)
-        seconds, foreign = json.loads((directory / "baseline.json").read_text(encoding="utf-8"))
-        for name in foreign:  # imported once, so that each mutant's process starts with them
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
-        if run_tests(directory, tests, seconds, limit) != 0:  # else every mutant would count as noticed
-            raise SystemExit(f"{package}: its tests fail without any fault in a process that has their modules")
-        survivors = []
-        with multiprocessing.get_context("fork").Pool(jobs, _enter_copy, (scratch,)) as pool:
-            for mutant, noticed in pool.imap_unordered(_try, [(each, tests, seconds, limit) for each in found]):
-                if not noticed:
-                    survivors.append(mutant)
-                    sys.stdout.write(f"{mutant}\n")
-                    sys.stdout.flush()
-    return survivors
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name, os.fdopen(os.dup(1), "w") as stdout:
+        scratch = Path(name)
+        directory = copy_checkout(name)
+
+        def report(text: str) -> None:
+            stdout.write(text)
+            stdout.flush()
+
+        def session() -> int:
+            os.chdir(directory)
+            trial = Trial(package, found, scratch, report)
+            status = run_pytest(tests, trial)
+            (scratch / "result").write_text(json.dumps([trial.survivors, trial.error or status]), encoding="utf-8")
+            return 0
+
+        run_apart(session, scratch, math.inf)
+        survivors, error = json.loads((scratch / "result").read_text(encoding="utf-8"))
+        if error not in {0, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            report((scratch / "output").read_text(encoding="utf-8", errors="replace")[-4000:])
+            raise SystemExit(f"{package}: {error}")
+    return [found[number] for number in survivors]
 
 
 def record(package: Path, result: dict[str, int | str]) -> None:
@@ -396,7 +574,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("packages", nargs="+", help="_netplan, modules/nic_qos, …")
     parser.add_argument("--count", type=int, default=0, help="size of the sample per package; 0: all mutants")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--files", default="*.py", help="pattern for the names of the files to change")
     parser.add_argument("--without", default="", help="pattern for the names of test files to leave out: slow ones")
     parser.add_argument("--least", type=float, default=0, help="fail if a smaller percentage is killed")
@@ -414,7 +591,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.write("".join(f"{mutant}\n" for mutant in found))
             continue
         start = time.monotonic()
-        killed = len(found) - len(try_package(package, found, options.jobs, options.without))
+        killed = len(found) - len(try_package(package, found, options.without))
         share = 100 * killed / max(len(found), 1)
         weak += share < options.least
         sys.stdout.write(

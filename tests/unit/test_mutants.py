@@ -9,6 +9,7 @@ import ast
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import ansible.plugins
@@ -52,7 +53,7 @@ def test_the_faults_of_a_line(
     found = list(mutants.mutants(Path("a.py")))
     assert [mutant.change for mutant in found] == [change.strip() for change in expected]
     original = ast.unparse(ast.parse(source))
-    assert all(ast.unparse(ast.parse(mutant.source())) != original for mutant in found)
+    assert all(ast.unparse(mutant.tree()) != original for mutant in found)
 
 
 def test_a_seed_determines_the_sample() -> None:
@@ -108,7 +109,10 @@ def checkout(tmp_path: Path) -> Path:
     """Return a small checkout with one package, whose second function is not tested well."""
     files = {
         "pyproject.toml": "[tool.pytest.ini_options]\n",
-        "plugins/module_utils/_small/sums.py": "def more(a):\n    return a + 1\n\n\ndef big(a):\n    return a > 9\n",
+        "plugins/module_utils/_small/sums.py": (
+            "LIMIT = 9\n\n\ndef more(a):\n    return a + 1\n\n\ndef big(a):\n    return a > LIMIT\n\n\n"
+            "def unused(a):\n    return a\n"
+        ),
         "tests/unit/plugins/module_utils/_small/test_small_sums.py": (
             "import sys\nsys.path.insert(0, 'plugins/module_utils')\nfrom _small import sums\n\n\n"
             "def test_more():\n    assert sums.more(1) == 2\n    assert sums.more(5) == 6\n\n\n"
@@ -127,7 +131,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(checkout: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(checkout / "tests/mutants/mutants.py"), "_small", "--jobs=1", *options]
+    command = [sys.executable, str(checkout / "tests/mutants/mutants.py"), "_small", *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -137,19 +141,25 @@ def test_survivors_are_named_and_the_checkout_stays_as_it_was(checkout: Path) ->
     assert done.returncode == 1, done.stderr
     *survivors, total = done.stdout.splitlines()
     assert survivors == [
-        "plugins/module_utils/_small/sums.py:6: return a > 9",
-        "    a > 9 → a >= 9",
-        "plugins/module_utils/_small/sums.py:6: return a > 9",
+        "plugins/module_utils/_small/sums.py:1: LIMIT = 9",
         "    9 → 10",
+        "plugins/module_utils/_small/sums.py:9: return a > LIMIT",
+        "    a > LIMIT → a >= LIMIT",
+        "plugins/module_utils/_small/sums.py:13: return a",
+        "    return a → return None",
     ]
-    assert total.startswith("_small: 6 of 8 killed (75 %), seed 1")
+    assert total.startswith("_small: 6 of 9 killed (67 %), seed 1")
     assert {path: path.read_bytes() for path in checkout.rglob("*.*") if path.is_file()} == before
 
 
 def test_accepted_mutants_are_left_out_and_a_failing_suite_is_refused(checkout: Path) -> None:
     entries = [
-        {"file": "sums.py", "line": "return a > 9", "change": change, "why": "…"}
-        for change in ("a > 9 → a >= 9", "9 → 10")
+        {"file": "sums.py", "line": line, "change": change, "why": "…"}
+        for line, change in (
+            ("LIMIT = 9", "9 → 10"),
+            ("return a > LIMIT", "a > LIMIT → a >= LIMIT"),
+            ("return a", "return a → return None"),
+        )
     ]
     (checkout / "tests/mutants/equivalent.yml").write_text(yaml.safe_dump({"module_utils/_small": entries}))
     done = run(checkout, "--least=100", "--record")
@@ -157,8 +167,8 @@ def test_accepted_mutants_are_left_out_and_a_failing_suite_is_refused(checkout: 
     run(checkout, "--record", "--count=2", "--seed=7")
     (results,) = json.loads((checkout / mutants.RECORD).read_text()).values()
     assert [(each["seed"], each["mutants"], each["killed"], each["equivalent"]) for each in results] == [
-        (1, 6, 6, 2),
-        (7, 2, 2, 2),
+        (1, 6, 6, 3),
+        (7, 2, 2, 3),
     ]
     (checkout / "plugins/module_utils/_small/sums.py").write_text("def more(a):\n    return 1\n")
     assert "its tests fail without any fault" in run(checkout).stderr
@@ -166,7 +176,26 @@ def test_accepted_mutants_are_left_out_and_a_failing_suite_is_refused(checkout: 
     assert "_small: 0 of 1 killed" in run(checkout, "--without=*_sums.py").stdout
 
 
-def test_a_test_that_does_not_end_is_stopped(tmp_path: Path) -> None:
-    (tmp_path / "test_slow.py").write_text("import time\n\n\ndef test_slow():\n    time.sleep(60)\n")
-    limit = 3
-    assert mutants.run_tests(tmp_path, ["test_slow.py"], {"known": 1}, limit) is None
+def test_a_process_that_does_not_end_is_stopped(tmp_path: Path) -> None:
+    assert mutants.run_apart(lambda: time.sleep(60) or 0, tmp_path, 0.5) is None
+    assert mutants.run_apart(lambda: 3, tmp_path, 60) == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "change", "lines", "function"),
+    [
+        ("A = 1", "1 → 2", {1}, ""),
+        ("def f(a=1):\n    return a", "1 → 2", {1}, ""),
+        ("def f():\n    if a and (\n        b\n    ):\n        c()", "a and b → a", {2, 3, 4}, "f"),
+        ("class A:\n    def f(self):\n        def g():\n            b()", "b() → pass", {4}, "A.f"),
+        ("def f():\n    match a:\n        case b if c < 1:\n            d()", "1 → 2", {2, 3}, "f"),
+        ("def f():\n    try:\n        a()\n    except (B, C):\n        d()", "except (B, C): → except (C,):", {4}, "f"),
+    ],
+)
+def test_the_tests_of_a_fault_are_those_that_execute_its_statement(
+    source: str, change: str, lines: set[int], function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    (tmp_path / "a.py").write_text(source)
+    (found,) = (mutant for mutant in mutants.mutants(Path("a.py")) if mutant.change == change)
+    assert (found.lines, found.function) == (lines, function)
