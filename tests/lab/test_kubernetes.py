@@ -141,11 +141,12 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:
 def multus() -> str:
     """Return the manifest of role multus."""
     environment = jinja2.Environment(trim_blocks=True, autoescape=False)
-    environment.filters["to_json"] = json.dumps
+    environment.filters |= {"to_json": json.dumps, "bool": bool}
     source = (CHECKOUT / "roles" / "multus" / "templates" / "multus.yml.j2").read_text()
     return environment.from_string(source).render(
         __multus_image=MULTUS, multus_pulled={}, multus_conf_dir=CNI, multus_bin_dir=CNI_BIN, multus_namespace="rdma",
-        multus_system_namespace="kube-system", multus_resources={"requests": {"cpu": "10m"}},
+        multus_namespace_isolation=True, multus_system_namespace="kube-system",
+        multus_resources={"requests": {"cpu": "10m"}},
     )  # fmt: skip
 
 
