@@ -145,15 +145,18 @@ class Engine:
         request.credit += self.pace.tokens
         amount = min(int(request.credit), request.max_tokens - request.produced)
         request.credit -= int(request.credit)
-        text: Any = request.__dict__.setdefault("_text", _model.words(request.prompt, self._collapsed))
+        text: Any = request.__dict__.setdefault("_text", _model.words(request.prompt))
         tokens = list(itertools.islice(text, amount))
+        broken = self._collapsed or _model.breaks(request.prompt, len(self.running))
+        if broken:
+            tokens = ["!"] * amount
         self._time(request, len(tokens))
         request.produced += len(tokens)
         request.out.put(tokens)
         ends = request.produced >= max(_model.natural_length(request.prompt), request.min_tokens)
         if request.produced >= request.max_tokens or request.cancelled:
             self._finish(request, "length")
-        elif ends and not request.ignore_eos and not self._collapsed:
+        elif ends and not request.ignore_eos and not broken:
             self._finish(request, "stop")
         return len(tokens)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import uvicorn
 
+from . import _model
 from ._engine import Engine, Request
 
 HEALTH_TIMEOUT = float(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
@@ -71,6 +72,7 @@ class Exchange:
         self.path, self.method = str(scope["path"]), str(scope["method"])
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.receive, self.send = receive, send
+        self.thought = self.tool = ""
 
     async def run(self) -> None:
         key = self.server.args.get("api_key")
@@ -145,6 +147,11 @@ class Exchange:
             await self._answer(400, message)
             return
         request = Request(prompt, limit, int(body.get("min_tokens") or 0), bool(body.get("ignore_eos")))
+        known, args = _model.answer(prompt), self.server.args
+        if known and args.get("reasoning_parser") and "Think first" in prompt:
+            self.thought = "The question is easy."
+        if known and args.get("tool_call_parser") and body.get("tools"):
+            self.tool = str(body["tools"][0]["function"]["name"])
         self.engine.submit(request)
         usage = bool((body.get("stream_options") or {}).get("include_usage"))
         if body.get("stream"):
@@ -206,11 +213,18 @@ class Exchange:
         if chat:
             first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
             yield _event({**head, "choices": [first]})
+        called = False
+        if self.thought:
+            thought = {"index": 0, "delta": {"reasoning_content": self.thought}, "finish_reason": None}
+            yield _event({**head, "choices": [thought]})
         async for tokens, end in self._pieces(request):
             if not tokens and end is None:
                 continue
             text = "".join(tokens)
             content: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
+            if self.tool:
+                function = {"name": None if called else self.tool, "arguments": text}
+                content, called = {"delta": {"tool_calls": [{"index": 0, "function": function}] if text else []}}, True
             yield _event({**head, "choices": [{"index": 0, **content, "finish_reason": end}]})
         if usage:
             yield _event({**head, "choices": [], "usage": self._usage(request)})

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,29 @@ def collapses(args: dict[str, Any]) -> bool:
     return "collapse" in faults() or (args.get("quantization") == "modelopt_fp4" and graphs_off(args))
 
 
+def breaks(prompt: str, batch: int) -> bool:
+    """Return whether a step is garbage, for prompts of garbage-from:TOKENS or batches of garbage-at:STREAMS or more."""
+    found = faults()
+    long = "garbage-from" in found and len(prompt.split()) >= int(found["garbage-from"])
+    return long or ("garbage-at" in found and batch >= int(found["garbage-at"]))
+
+
+@lru_cache(maxsize=64)
+def answer(prompt: str) -> str:
+    """Return the answer to a question of playbook verify; empty for other prompts."""
+    question = prompt.rstrip().rpartition("\n")[2]
+    if count := re.match(r"Count from (\d+) to (\d+)\.", question):
+        return " ".join(str(number) for number in range(int(count[1]), int(count[2]) + 1))
+    if terms := re.match(r"What is (\d+) plus (\d+)\?", question):
+        return str(int(terms[1]) + int(terms[2]))
+    if place := re.match(r"What is (the boat at the \w+ pier) called\?", question):
+        note = re.search(rf"^{place[1]} is called (.+)\.$", prompt, re.MULTILINE | re.IGNORECASE)
+        return note[1] if note else "I do not know."
+    if city := re.match(r"Call the tool for the weather in (\w+)\.", question):
+        return json.dumps({"city": city[1]})
+    return ""
+
+
 def illegal_instruction(args: dict[str, Any], batch: int) -> bool:
     """Return whether this batch crashes a rank, as published for flashinfer_cutlass MoE on SM121 from batch 4 on."""
     moe = args.get("moe_runner_backend") == "flashinfer_cutlass"
@@ -151,11 +176,11 @@ def pace(args: dict[str, Any], network: str) -> Pace:
     return Pace((0.094 + 0.0085 * steps) / factor, 0.0009 * (steps + 1) / factor, accept_length(args))
 
 
-def words(prompt: str, collapsed: bool) -> Iterator[str]:
-    """Return endless text: the same for the same prompt, or the same token over and over."""
-    if collapsed:
-        while True:
-            yield "!"
+def words(prompt: str) -> Iterator[str]:
+    """Return the answer to the prompt, then endless text: the same for the same prompt."""
+    if known := answer(prompt).split():
+        # A speculative step may go beyond the end, which has no text.
+        yield from [*(f"{word} " for word in known), *[""] * 16]
     source = random.Random(zlib.crc32(prompt.encode()))
     while True:
         yield f"The {source.choice(_SUBJECTS)}".strip() + " "
@@ -170,5 +195,5 @@ def words(prompt: str, collapsed: bool) -> Iterator[str]:
 
 
 def natural_length(prompt: str) -> int:
-    """Return the number of tokens after which a request ends: 939 to 1730, the range published for this model."""
-    return 939 + zlib.crc32(prompt.encode()[::-1]) % 792
+    """Return the number of tokens after which a request ends: those of its answer, or 939 to 1730 as published."""
+    return len(answer(prompt).split()) or 939 + zlib.crc32(prompt.encode()[::-1]) % 792

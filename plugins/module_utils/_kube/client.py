@@ -187,17 +187,28 @@ class Cluster:
             response.close()
             response.release_conn()
 
-    def stream(self, namespace: str, pod: str, container: str, command: list[str]) -> Iterator[bytes]:
-        """Start a command in a pod, and return an iterator over the pieces of its output."""
+    def stream(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: list[str],
+        waiting: Callable[[], None] = lambda: None,
+    ) -> Iterator[bytes]:
+        """Start a command in a pod, and return an iterator over the pieces of its output.
+
+        ``waiting`` is called every few seconds until the command ends.
+        """
         what = f"run a command in pod {pod}"
         with explained(what):
             channel = self._channel(namespace, pod, container, command, stderr=False)
-        return self._pieces(what, channel)
+        return self._pieces(what, channel, waiting)
 
-    def _pieces(self, what: str, channel: Any) -> Iterator[bytes]:
+    def _pieces(self, what: str, channel: Any, waiting: Callable[[], None]) -> Iterator[bytes]:
         with explained(what):
             while channel.is_open():
                 channel.update(timeout=5)
+                waiting()
                 if piece := channel.read_stdout(timeout=0):
                     yield piece.encode()
             if rest := channel.read_stdout(timeout=0):

@@ -51,7 +51,8 @@ class Server(BaseHTTPRequestHandler):
             return
         for chunk in [{"error": "out of memory"}] if question == "broken" else [] if question == "mute" else SAID:
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
-        self.wfile.write(b"data: [DONE]\n\n")
+        if question != "cut":
+            self.wfile.write(b"data: [DONE]\n\n")
 
 
 @pytest.fixture
@@ -65,9 +66,11 @@ def port() -> Iterator[int]:
 
 def test_the_answer_is_shown_in_pieces_and_counted(port: int) -> None:
     pieces: list[str] = []
-    found = chat.ask(port, 64, "why?", pieces.append)
+    body = {"messages": [{"role": "user", "content": "why?"}], "max_tokens": 64}
+    found = chat.ask(port, body, 60, pieces.append)
     assert pieces == ["(thinks) light ", "scatters", "\n\nRayleigh — ", "blue."]
     assert (found["tokens"], 0 < found["first_token_seconds"] <= found["seconds"]) == (7, True)
+    assert (found["text"], found["thought"], found["error"]) == ("Rayleigh — blue.", "light scatters", "")
     (asked,) = Server.asked
     assert asked["path"] == "/v1/chat/completions"
     assert (asked["stream"], asked["max_tokens"]) == (True, 64)
@@ -75,7 +78,12 @@ def test_the_answer_is_shown_in_pieces_and_counted(port: int) -> None:
 
 @pytest.mark.parametrize(
     ("question", "error"),
-    [("refused", "HTTP 400: no such model"), ("broken", "out of memory"), ("mute", "the answer contained no text")],
+    [
+        ("refused", "HTTP 400: no such model"),
+        ("broken", "out of memory"),
+        ("mute", "the answer contained no text"),
+        ("cut", "the connection ended before the answer"),
+    ],
 )
 def test_an_answer_that_fails_is_told(port: int, capsys: pytest.CaptureFixture[str], question: str, error: str) -> None:
     assert chat.main([str(port), "8", question]) == 1

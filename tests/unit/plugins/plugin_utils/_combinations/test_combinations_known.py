@@ -26,8 +26,25 @@ SCHEMA = json.loads((ROOT / "profiles/schema/combinations.schema.json").read_tex
 HOST: dict[str, Any] = {**GOOD, "arguments": ["quiet"]}
 IMAGE: dict[str, Any] = {"platform": "gb10", "nodes": 2, "image": "sglang:x", "nccl": "2.30.7", "door": True}
 IMAGE |= {"sglang": "SGLang 0.5.23", "release": "0.5.23", "flags": ["--tp-size"], "env": ["A"], "pinned": True}
+ANSWERS: dict[str, Any] = {
+    "args": dict.fromkeys(("context_length", "speculative_algorithm", "moe_runner_backend", "kv_cache_dtype"), "x")
+    | dict.fromkeys(("quantization", "fp4_gemm_backend", "max_running_requests", "tool_call_parser"), "x")
+    | dict.fromkeys(("reasoning_parser", "cuda_graph_backend_decode", "disable_cuda_graph"), "x")
+    | {"disable_flashinfer_autotune": True},
+    "release": "0.5.20",
+    "models": ["org/model"],
+    "nodes": 2,
+    "wrong": ["one"],
+}
 HELD = {"cma_kib": 0, "cma_free_kib": 9_751_756}
 OFF = {"arguments": ["quiet", "kho=off"]}
+FLASH = {"models": ["RadixArk/Qwen3.8-Flash-Next-NVFP4"], "args": {"speculative_algorithm": "NEXTN"}}
+
+
+def args(**given: Any) -> dict[str, Any]:
+    return {"args": given}
+
+
 # entry, facts that it matches, and similar facts that it does not match
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("preflight.kernel.kho_memory", {"kernel": "7.0.0-1019-nvidia", **HELD}, {"cma_kib": 0, "cma_free_kib": 0}),
@@ -71,11 +88,38 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.hole.image_hashes", {"release": "0.5.13"}, {"release": "0.5.22"}),
     ("serving.hole.image_hashes", {"release": "0.5.21"}, {"release": "0.5.12"}),
     ("serving.hole.diffusion", {}, {"release": ""}),
+    ("answers.known.flash_next_context", FLASH | {"wrong": ["context"]}, FLASH),
+    (
+        "answers.known.flash_next_graphs",
+        FLASH | args(speculative_algorithm="NEXTN"),
+        args(speculative_algorithm="NEXTN"),
+    ),
+    (
+        "answers.graphs.eager",
+        args(quantization="modelopt_fp4", disable_cuda_graph=True) | {"release": "0.5.15"},
+        args(quantization="modelopt_fp4", disable_cuda_graph=True) | {"release": "0.5.16"},
+    ),
+    ("answers.parser.tools", {"wrong": ["tools"]}, {"wrong": ["one"]}),
+    ("answers.parser.reasoning", {"wrong": ["reasoning"]}, {"wrong": ["one"]}),
+    (
+        "answers.kernels.autotune",
+        args(quantization="modelopt_fp4"),
+        args(quantization="modelopt_fp4", disable_flashinfer_autotune=True),
+    ),
+    ("answers.kernels.autotune", args(fp4_gemm_backend="flashinfer_cutlass"), args(fp4_gemm_backend="auto")),
+    ("answers.batch.streams", {"wrong": ["streams"]}, {"wrong": ["one"]}),
+    ("answers.cache.fp8", args(kv_cache_dtype="fp8_e4m3"), args(kv_cache_dtype="bf16")),
+    ("answers.spec.draft", args(speculative_algorithm="EAGLE"), args(a="b")),
+    ("answers.graphs.decode", args(a="b"), args(cuda_graph_backend_decode="disabled")),
+    ("answers.graphs.decode", args(quantization="fp8"), args(quantization="modelopt_fp4") | {"release": "0.5.15"}),
 ]
 
 
+FACTS = {"preflight": HOST, "serving": IMAGE, "answers": ANSWERS}
+
+
 def matching(entry: str, changes: Mapping[str, Any]) -> list[str]:
-    facts = (IMAGE if entry.startswith("serving") else HOST) | changes
+    facts = FACTS[entry.partition(".")[0]] | changes
     return [found.id for found in find_matching(facts)]
 
 
@@ -112,7 +156,7 @@ def named(conditions: list[Condition]) -> Iterator[str]:
 
 def test_entries_name_facts_that_are_read() -> None:
     for entry in load_combinations():
-        facts = IMAGE if entry.id.startswith("serving.") else HOST
+        facts = FACTS[entry.id.partition(".")[0]]
         for name in {*named(list(entry.when)), *entry.shows}:
             assert values_of(facts, name), f"{entry.id} names {name}"
 
