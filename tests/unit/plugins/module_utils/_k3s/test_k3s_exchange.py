@@ -19,6 +19,7 @@ CONFIG = "etc/rancher/k3s/config.yaml"
 PASSWORD = "etc/rancher/node/password"
 STATE = {f"{SERVER}/{name}" for name in ("db/state.db", "tls/ca.key", "cred/passwd", "token")} | {CONFIG, PASSWORD}
 SNAPSHOT = f"{SERVER}/db/snapshots/gb10-a-1700000000"
+OLD = {f"{SERVER}/db/snapshots/gb10-a-1{number}00000000" for number in (5, 6)}
 OTHERS = {f"{SERVER}/manifests/a.yaml", "etc/rancher/other"}
 
 
@@ -34,7 +35,7 @@ def mode(path: Path) -> int:
 def host(tmp_path: Path) -> Path:
     """Return a server's root directory; each file contains ``old``."""
     root = tmp_path / "host"
-    for name in {*STATE, *OTHERS, f"{SERVER}/db/snapshots/gb10-a-1600000000", f"{SERVER}/cred/only-old"}:
+    for name in {*STATE, *OTHERS, *OLD, f"{SERVER}/cred/only-old"}:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("old")
     return root
@@ -85,7 +86,7 @@ def test_the_newest_snapshot_is_named_and_those_of_the_host_are_kept(host: Path,
     assert not (host / SERVER / "cred").exists()
     (host / SERVER / "tls").mkdir()
     exchange.settle(exchange.places(host, DATA))
-    kept = {name: before[name] for name in (CONFIG, PASSWORD, f"{SERVER}/db/snapshots/gb10-a-1600000000", *OTHERS)}
+    kept = {name: before[name] for name in (CONFIG, PASSWORD, *OLD, *OTHERS)}
     assert files(host) == kept | {name: name for name in names}
 
 

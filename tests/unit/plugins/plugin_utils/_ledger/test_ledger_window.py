@@ -203,6 +203,8 @@ def test_the_stages_of_a_pipeline_are_compared_if_the_scheduler_hides_nothing(
     window = opened(pp=2, tp=tp, nodes=nodes, clock=lambda: next(times))
     assert window.why_not == "the traffic of the group was not counted"
     needed = predict(SHAPE, Split(nodes, tp, 2), Work(0, 0, PASSES, PASSES, ())).usual
+    window.listen({})
+    assert window.entries == {}
     window.close(moved(needed, tcp), [])
     assert (bool(window.entries), "nccl_verify_tokens" in window.why_not) == (predicted, not predicted)
     assert window.as_dict()["group"] is None
