@@ -22,9 +22,6 @@ Evidence = Literal["none", "failure", "banner", "selection", "channels"]
 """The kinds of evidence for a transport verdict, weakest first."""
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 
-Workload = Literal["statefulset", "leaderworkerset"]
-"""The Kubernetes object that runs the ranks."""
-
 DEFAULT_MTU = 9000
 """Default MTU of the fabric in bytes; RoCE then uses an active MTU of 4096."""
 ROCE_HEADER_BYTES = 96

@@ -15,7 +15,6 @@ from typing import Any
 from .events import last_event, tells_more
 from .labels import INSTANCE, RANK, REVISION, VF_INDEX, number
 from .pod_state import crash, ready, stuck_container, trouble
-from .workloads import pod_templates
 
 # A rank that starts before rank 0 may crash once or twice. Waiting does not help after so many crashes with the same
 # failure, or after so many crashes of any kind.
@@ -175,9 +174,9 @@ def holders(workloads: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for item in workloads:
         labels = item["metadata"].get("labels") or {}
-        for template in pod_templates(item):
-            index = number((template["metadata"].get("annotations") or {}).get(VF_INDEX))
-            node = (template["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
-            if labels.get(INSTANCE) and node and index is not None:
-                found.append({"instance": labels[INSTANCE], "node": node, "vf_index": index})
+        template = item["spec"]["template"]
+        index = number((template["metadata"].get("annotations") or {}).get(VF_INDEX))
+        node = (template["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
+        if labels.get(INSTANCE) and node and index is not None:
+            found.append({"instance": labels[INSTANCE], "node": node, "vf_index": index})
     return found

@@ -10,7 +10,6 @@ from typing import Any
 RBAC = "rbac.authorization.k8s.io"
 _NETWORKS = "networking.k8s.io"
 _ATTACHMENTS = "k8s.cni.cncf.io"
-_SETS = "leaderworkerset.x-k8s.io"
 # {kind: (API group, resource)}; all are in version v1 of their group
 RESOURCES = {
     "ClusterRole": (RBAC, "clusterroles"),
@@ -18,7 +17,6 @@ RESOURCES = {
     "ConfigMap": ("", "configmaps"),
     "Deployment": ("apps", "deployments"),
     "Ingress": (_NETWORKS, "ingresses"),
-    "LeaderWorkerSet": (_SETS, "leaderworkersets"),
     "NetworkAttachmentDefinition": (_ATTACHMENTS, "network-attachment-definitions"),
     "NetworkPolicy": (_NETWORKS, "networkpolicies"),
     "PersistentVolume": ("", "persistentvolumes"),

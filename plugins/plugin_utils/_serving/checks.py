@@ -47,7 +47,6 @@ def check(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings
     return [
         *_instance(settings),
         *_modes(settings),
-        *_workload(settings),
         *_topology(profile, settings),
         *_flags(profile),
         *_known(profile, settings),
@@ -132,11 +131,6 @@ def _modes(settings: Settings) -> Iterator[Finding]:
         yield _finding("serving.rdma.resource", [], mode=mode)
     if mode == "none":
         yield _finding("serving.rdma.none", mode)
-
-
-def _workload(settings: Settings) -> Iterator[Finding]:
-    if settings.workload == "leaderworkerset" and len(settings.nodes) != 2:
-        yield _finding("serving.workload.ranks", settings.workload, count=len(settings.nodes))
 
 
 def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, RANK, REVISION, number
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS, pod_templates
 
 from .._fabric.attachments import read_networks
 from .model import flags
@@ -40,11 +39,11 @@ def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
     yield f"  revision: {revision}"
 
 
-def _revisions(objects: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+def _revisions(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {
-        (item["kind"], item["metadata"]["name"]): (item["metadata"].get("annotations") or {}).get(REVISION, "")
+        item["metadata"]["name"]: (item["metadata"].get("annotations") or {}).get(REVISION, "")
         for item in objects
-        if item["kind"] in WORKLOADS and not _waits(item)
+        if item["kind"] == "StatefulSet" and not _waits(item)
     }
 
 
@@ -62,10 +61,9 @@ def outdated(live: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, An
 def describe(objects: Iterable[Mapping[str, Any]]) -> str:
     """Return the ranks among ``objects`` as text, rank 0 first; an empty string when there are none."""
     found = [
-        (template, (item["metadata"].get("annotations") or {}).get(REVISION, ""))
+        (item["spec"]["template"], (item["metadata"].get("annotations") or {}).get(REVISION, ""))
         for item in objects
-        if item["kind"] in WORKLOADS and RANK in (item["metadata"].get("labels") or {}) and not _waits(item)
-        for template in pod_templates(item)
+        if item["kind"] == "StatefulSet" and RANK in (item["metadata"].get("labels") or {}) and not _waits(item)
     ]
     found.sort(key=lambda rank: number((rank[0]["metadata"].get("labels") or {}).get(RANK)) or 0)
     return "".join(f"{line}\n" for template, revision in found for line in _rank(template, revision))

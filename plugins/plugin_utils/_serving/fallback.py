@@ -148,8 +148,6 @@ def _check(profile: Profile, main: Profile, settings: Settings, after: int, retu
         if name in main.models and profile.revisions.get(name) != main.revisions.get(name):
             own, revision = profile.revisions.get(name), main.revisions.get(name)
             yield _finding("serving.fallback.revision", own, where, key=name, revision=revision)
-    if settings.workload != "statefulset":
-        yield _finding("serving.fallback.workload", settings.workload)
     for key, seconds in (("after", after), ("return_after", return_after)):
         if seconds < SHORTEST:
             option = f"serving_plan_fallback_{key}"

@@ -76,13 +76,10 @@ def _template(
     return {"metadata": {"labels": labels(plan) | dict(own), "annotations": annotations}, "spec": dict(spec)}
 
 
-def _workload(plan: Plan, entry: RankPlan, revision: str, own: Mapping[str, str]) -> dict[str, Any]:
-    return _meta(plan, entry.name) | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}}
-
-
 def _stateful_set(
-    entry: RankPlan, plan: Plan, template: dict[str, Any], revision: str, own: Mapping[str, str]
+    entry: RankPlan, plan: Plan, pod: Mapping[str, Any], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
+    meta = _meta(plan, entry.name) | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}}
     selected = {INSTANCE: plan.instance} | {key: value for key, value in own.items() if key in (RANK, FALLBACK)}
     spec = {
         # The switch starts the fallback, and only the switch.
@@ -92,35 +89,16 @@ def _stateful_set(
         # A rolling update would mix new ranks with old ones; the group is replaced as a whole instead.
         "updateStrategy": {"type": "OnDelete"},
         "selector": {"matchLabels": selected},
-        "template": template,
+        "template": _template(entry, plan, pod, revision, own),
     }
-    return made("StatefulSet", _workload(plan, entry, revision, own), spec)
-
-
-def _leader_worker_set(
-    plan: Plan, templates: list[dict[str, Any]], revision: str, own: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return one object for a group of two: its controller recreates both pods when one restarts."""
-    template = {
-        "size": len(templates),
-        "restartPolicy": "RecreateGroupOnPodRestart",
-        "leaderTemplate": templates[0],
-        "workerTemplate": templates[1],
-    }
-    spec = {"replicas": 1, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": template}
-    return made("LeaderWorkerSet", _workload(plan, plan.ranks[0], revision, own), spec)
+    return made("StatefulSet", meta, spec)
 
 
 def workloads(plan: Plan, specs: list[dict[str, Any]], revision: str, more: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return one StatefulSet per rank, or one LeaderWorkerSet; every pod gets the labels ``more``."""
-    own = [{RANK: str(entry.rank), ROLE: entry.role, **more} for entry in plan.ranks]
-    ranks = list(zip(plan.ranks, specs, own, strict=True))
-    templates = [_template(entry, plan, spec, revision, mine) for entry, spec, mine in ranks]
-    if plan.workload == "leaderworkerset":
-        return [_leader_worker_set(plan, templates, revision, own[0])]
+    """Return one StatefulSet per rank; every pod gets the labels ``more``."""
     return [
-        _stateful_set(entry, plan, template, revision, mine)
-        for (entry, _spec, mine), template in zip(ranks, templates, strict=True)
+        _stateful_set(entry, plan, spec, revision, {RANK: str(entry.rank), ROLE: entry.role, **more})
+        for entry, spec in zip(plan.ranks, specs, strict=True)
     ]
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
-from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, Transport, Workload
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, Transport
 
 SCHEMA = 1
 Role = Literal["head", "worker"]
@@ -116,7 +116,6 @@ class Settings:
     models_dir: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[Mapping[str, Any], ...] = ()
-    workload: Workload = "statefulset"
     open_routes: bool = False
 
 
@@ -225,7 +224,6 @@ class Plan:
     image: str
     model_path: str
     rdma_mode: RdmaMode
-    workload: Workload
     transport: Transport
     vf_index: int
     service: Service

@@ -10,7 +10,6 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, untolerated
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS, pod_templates
 
 from .._rules import Rules
 from .model import Plan, RankPlan
@@ -70,10 +69,9 @@ def replaced(objects: Iterable[Mapping[str, Any]], ranks: Iterable[Mapping[str, 
     ``ranks`` are those of module serving_group_info.
     """
     applied = {
-        (template["metadata"].get("annotations") or {}).get(REVISION, "")
+        (item["spec"]["template"]["metadata"].get("annotations") or {}).get(REVISION, "")
         for item in objects
-        if item["kind"] in WORKLOADS and FALLBACK not in (item["metadata"].get("labels") or {})
-        for template in pod_templates(item)
+        if item["kind"] == "StatefulSet" and FALLBACK not in (item["metadata"].get("labels") or {})
     }
     other = {str(rank["pod"]): str(rank["revision"]) for rank in ranks if rank["revision"] not in applied}
     if not other:

@@ -41,7 +41,6 @@ def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Set
         image=profile.image,
         model_path=profile.model_path,
         rdma_mode=settings.rdma_mode,
-        workload=settings.workload,
         transport=settings.transport,
         vf_index=settings.vf_index,
         service=Service(settings.instance, settings.port),
@@ -123,19 +122,12 @@ def _rank(
         role="head" if rank == 0 else "worker",
         node=node,
         name=f"{settings.instance}-{rank}",
-        pod=_pod(rank, settings),
+        # The name that the controller of StatefulSets gives to the one pod of a set
+        pod=f"{settings.instance}-{rank}-0",
         env=dict(sorted(env.items())),
         networks=networks,
         resources={"limits": limits},
     )
-
-
-def _pod(rank: int, settings: Settings) -> str:
-    """Return the name that the workload's controller gives to the pod of a rank."""
-    if settings.workload == "leaderworkerset":
-        # A LeaderWorkerSet names the leader after its replica, and a worker after the leader and the worker's index.
-        return f"{settings.instance}-0-0" + (f"-{rank}" if rank else "")
-    return f"{settings.instance}-{rank}-0"
 
 
 def _argv(rank: RankPlan, meet: Rendezvous | None, port: int, profile: Profile) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK, number
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import pod_templates
 
 from .._fabric.attachments import NETWORK_STATUS, read_networks
 from .model import Plan
@@ -193,10 +192,9 @@ def head_values(spec: Mapping[str, Any]) -> dict[str, str]:
 def served(workloads: Sequence[Mapping[str, Any]], namespace: str, instance: str) -> str:
     """Return the model and the address of a group, read from the command of its head; empty without a head."""
     for item in workloads:
-        for template in pod_templates(item):
-            values = head_values(template["spec"])
-            # Of the ranks, only the head listens for requests.
-            if "--model-path" in values and values.get("--node-rank", "0") == "0":
-                address = f"http://{instance}.{namespace}:{values.get('--port', '30000')}/v1"
-                return f"{instance} serves {values['--model-path']} at {address}, in the cluster"
+        values = head_values(item["spec"]["template"]["spec"])
+        # Of the ranks, only the head listens for requests.
+        if "--model-path" in values and values.get("--node-rank", "0") == "0":
+            address = f"http://{instance}.{namespace}:{values.get('--port', '30000')}/v1"
+            return f"{instance} serves {values['--model-path']} at {address}, in the cluster"
     return ""

@@ -64,6 +64,8 @@ ALIKE = 0.8
 FOREIGN = dict.fromkeys(
     ("hf_token", "HF_TOKEN", "hub_token", "huggingface_token", "hugging_face_hub_token"), "sglang_hf_token"
 )
+# Removed variables, and what is true without them
+GONE = {"serving_plan_workload": "each rank is a StatefulSet"}
 
 _finding = Rules("_variables").finding
 
@@ -165,6 +167,8 @@ def _check(known: Known, name: str, value: Any, on_command_line: bool) -> Iterat
             yield _finding("variables.bare", value, key=name, variable=spec["sets"])
     elif name in FOREIGN:
         yield _finding("variables.unknown/foreign", None, key=name, meant=FOREIGN[name])
+    elif name in GONE:
+        yield _finding("variables.unknown/gone", value, key=name, instead=GONE[name])
     elif name in CONNECTION:
         yield from check_value(name, value, CONNECTION[name])
     elif alike := difflib.get_close_matches(name, CONNECTION, 1, VERY_ALIKE):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import REVISION
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Profile, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
 
@@ -78,5 +77,5 @@ def plan(of_profile: dict[str, Any] | None = None, **of_settings: Any) -> Plan:
 
 def group_revision(objects: list[dict[str, Any]]) -> str:
     """Return the one revision that all workloads among ``objects`` carry."""
-    (found,) = {o["metadata"]["annotations"][REVISION] for o in objects if o["kind"] in WORKLOADS}
+    (found,) = {o["metadata"]["annotations"][REVISION] for o in objects if o["kind"] == "StatefulSet"}
     return str(found)

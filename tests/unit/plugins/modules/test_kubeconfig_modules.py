@@ -151,7 +151,7 @@ def test_objects_of_several_kinds_are_read_in_one_call(
 ) -> None:
     wanted = [
         {"resource": "apps/v1/statefulsets", "namespace": "models", "labels": ["a=b", "!c"]},
-        {"resource": "leaderworkerset.x-k8s.io/v1/leaderworkersets", "namespace": "models"},
+        {"resource": "apps/v1/daemonsets", "namespace": "models"},
         {"resource": "v1/namespaces", "name": "models"},
         {"resource": "v1/secrets", "namespace": "models", "name": "token"},
     ]
@@ -175,7 +175,7 @@ def test_objects_of_several_kinds_are_read_in_one_call(
             0,
             {
                 "statefulsets": [{"metadata": {"name": "one"}, "apiVersion": "apps/v1", "kind": "StatefulSet"}],
-                "leaderworkersets": [],
+                "daemonsets": [],
                 "namespaces": [{"kind": "Namespace", "metadata": {"name": "models"}}],
                 "secrets": [{"metadata": {"name": "token"}}],
             },

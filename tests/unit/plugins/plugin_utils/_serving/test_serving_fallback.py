@@ -85,10 +85,9 @@ def test_in_a_ring_only_neighbours_are_a_set() -> None:
 def test_all_mistakes_are_found_at_once() -> None:
     same = profile(sglang_version="0.5.21", image="other", models=("m",), revisions={"m": "v2"})
     main = profile(models=("m",), revisions={"m": "v1"})
-    wanted = settings(workload="leaderworkerset")
-    fallback, findings = plan_fallback(fabric(), same, main, wanted, 1, 5)
+    fallback, findings = plan_fallback(fabric(), same, main, settings(), 1, 5)
     assert rules(findings) == [
-        f"serving.fallback.{rule}" for rule in ("image", "nodes", "revision", "seconds", "seconds", "workload")
+        f"serving.fallback.{rule}" for rule in ("image", "nodes", "revision", "seconds", "seconds")
     ]
     assert all(finding.severity == "error" for finding in findings)
     assert fallback.plans == {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels, workloads
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.sidecar import Gate
@@ -20,8 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests as sm
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import pods
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load, Patch, Plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
-from serving_samples import fabric, group_revision, profile, settings
+from serving_samples import group_revision
 from serving_samples import plan as sample_plan
 
 FILES = {"generate_probe.py": "print()\n"}
@@ -406,32 +405,3 @@ def test_options_reach_the_pod() -> None:
         "limits": {"nvidia.com/gpu": "1"},
         "claims": [{"name": "gpu"}],
     }
-
-
-def pair() -> Plan:
-    return sample_plan({"nodes": 2, "tp": 2}, nodes=("spark1", "spark2"), workload="leaderworkerset")
-
-
-def test_two_nodes_may_be_one_leader_worker_set() -> None:
-    objects = sm.render(pair(), pods.PodOptions(), FILES, {})
-    (group,) = [o for o in objects if o["kind"] in workloads.WORKLOADS]
-    assert group["apiVersion"] == "leaderworkerset.x-k8s.io/v1"
-    template = group["spec"]["leaderWorkerTemplate"]
-    assert (template["size"], template["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
-    leader, worker = workloads.pod_templates(group)
-    assert leader["metadata"]["labels"]["gb10.cluster/role"] == "head"
-    assert worker["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "spark2"}
-    assert "10.100.0.2/24" in worker["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
-    assert group_revision(objects) == group["metadata"]["annotations"][labels.REVISION]
-
-
-def test_the_supervisor_knows_the_pods_by_their_controllers_names() -> None:
-    objects = sm.render(pair(), pods.PodOptions(), FILES, {})
-    role = next(o for o in objects if o["kind"] == "Role")
-    assert role["rules"][0]["resourceNames"] == ["gemma-4-31b-it-0-0", "gemma-4-31b-it-0-0-1"]
-
-
-def test_more_than_two_nodes_are_no_leader_worker_set() -> None:
-    plan, findings = plan_group(fabric(), profile(), settings(workload="leaderworkerset"))
-    assert "serving.workload.ranks" in {finding.rule for finding in findings}
-    assert plan.ranks == ()

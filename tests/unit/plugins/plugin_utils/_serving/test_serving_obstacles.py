@@ -155,29 +155,25 @@ def test_the_first_object_of_a_group_is_the_account_by_which_it_is_found() -> No
     assert preflight.unknown_group(objects[:1], "gemma-4-31b-it", "gb10-serving") == []
 
 
-def workload(kind: str, revision: str, **labels: str) -> dict[str, Any]:
+def rank(revision: str, **labels: str) -> dict[str, Any]:
     template = {"metadata": {"annotations": {"gb10.cluster/revision": revision}}}
-    spec = {"template": template}
-    if kind == "LeaderWorkerSet":
-        spec = {"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}}
-    return {"kind": kind, "metadata": {"name": "g-0", "labels": labels}, "spec": spec}
+    return {"kind": "StatefulSet", "metadata": {"name": "g-0", "labels": labels}, "spec": {"template": template}}
 
 
 @pytest.mark.parametrize(
     ("objects", "revisions", "named"),
     [
-        ([workload("StatefulSet", "a")], ["a", "a"], ""),
-        ([workload("LeaderWorkerSet", "a")], ["a"], ""),
-        ([workload("StatefulSet", "a")], ["a", "b"], "g-1 has b)"),
-        ([workload("StatefulSet", "a")], ["", "b"], "g-0 has none, g-1 has b)"),
+        ([rank("a")], ["a", "a"], ""),
+        ([rank("a")], ["a", "b"], "g-1 has b)"),
+        ([rank("a")], ["", "b"], "g-0 has none, g-1 has b)"),
         (
-            [workload("StatefulSet", "a"), workload("StatefulSet", "b", **{FALLBACK: "f1"})],
+            [rank("a"), rank("b", **{FALLBACK: "f1"})],
             ["b"],
             "g-0 has b)",
         ),
-        ([{"kind": "Service", "metadata": {}}, workload("StatefulSet", "a")], ["a"], ""),
+        ([{"kind": "Service", "metadata": {}}, rank("a")], ["a"], ""),
     ],
-    ids=["same", "leaderworkerset", "one other", "all other", "the fallback's", "other kinds"],
+    ids=["same", "one other", "all other", "the fallback's", "other kinds"],
 )
 def test_a_run_fails_if_another_one_has_replaced_what_it_applied(
     objects: list[dict[str, Any]], revisions: list[str], named: str

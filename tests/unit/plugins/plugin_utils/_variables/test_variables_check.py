@@ -40,6 +40,7 @@ def messages(extra: dict[str, Any] | None = None, **variables: Any) -> list[str]
         ("gb10_quite_different", "docs/variables.md"),
         ("sglang_wait_timout", "Did you mean sglang_wait_timeout?"),
         ("fabric_check_bandwith", "Did you mean fabric_check_bandwidth?"),
+        ("serving_plan_workload", "it was removed: each rank is a StatefulSet. Remove the variable"),
     ],
 )
 def test_a_misspelt_name_is_an_error_for_all_hosts_at_once(name: str, meant: str) -> None:
