@@ -39,7 +39,7 @@ RULES = ROOT / "profiles" / "rules.json"
 PACKAGES = {
     "preflight": ("preflight",),
     "fabric": ("fabric", "cabling"),
-    "serving": ("serving", "gateway", "existing"),
+    "serving": ("serving", "gateway", "existing", "nccl"),
     "variables": ("variables", "inventory", "run"),
     "weights": ("models",),
     "sweep": ("sweep",),

@@ -11,7 +11,6 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 
 from .._controller.options import from_options
 from .._rules import Rules
@@ -19,6 +18,7 @@ from .._serving.cables import POD_INTERFACE
 from .._serving.checks import holes
 from .._serving.fallback import OPTION, Fallback, plan_fallback
 from .._serving.model import Plan, Profile, Settings, instance_name
+from .._serving.nccl_env import lint_env
 from .._serving.plan import plan_group, summarize
 from .._serving.profile import to_serving
 from .._sglang.images import known_images, look_up, newest, release_of
@@ -178,6 +178,6 @@ def _lint(plan: Plan) -> list[Finding]:
         devices = [network.rdma_device for network in rank.networks]
         interfaces = [POD_INTERFACE, *(network.interface for network in rank.networks)]
         expected = plan.transport == "roce" and bool(devices)
-        for finding in lint_env(rank.env, expect_rdma=expected, hcas=devices, netdevs=interfaces, nccl_version=None):
+        for finding in lint_env(rank.env, expect_rdma=expected, hcas=devices, netdevs=interfaces):
             found.setdefault((finding.rule, finding.key), finding)
     return list(found.values())

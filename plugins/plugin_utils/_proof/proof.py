@@ -14,10 +14,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer, run_in_each
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import (
-    lint_environments,
-    read_environments,
-)
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_FILES, judge_until_final, pod_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.networks import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, nothing_read
@@ -30,6 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 from .._ledger.window import Window, at_one_token
 from . import all_reduce
+from .environment import lint_environments, read_environments
 from .progress import Progress
 
 LARGEST_BUFFER = 4 * 10**9

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
     agreement,
     bytes_by_path,
@@ -97,17 +96,6 @@ def test_increased_error_counters_are_reported() -> None:
     assert describe({"mlx5_0": {"xmit_bytes": 2_000_000, "rnr_nak_retry_err": 4, "out_of_sequence": 0}}) == (
         "mlx5_0 sent 2.0 MB, received 0.0 MB, rnr_nak_retry_err +4"
     )
-
-
-def test_a_pod_s_environment_and_conf_files() -> None:
-    text = (
-        "#env\nNCCL_DEBUG=INFO\n#conf\n# mine\nNCCL_NET=IB\n\n#etc\nNCCL_NET=Socket\nNCCL_IB_DISABLE=1\n\n"
-        "#hcas\nrocep1s0f0v0\n#netdevs\nlo\nnet1\n"
-    )
-    seen = env_pod.parse_environment(text)
-    assert seen.effective == {"NCCL_DEBUG": "INFO", "NCCL_NET": "IB", "NCCL_IB_DISABLE": "1"}
-    assert (seen.hcas, seen.netdevs) == (["rocep1s0f0v0"], ["lo", "net1"])
-    assert "TOKEN" not in env_pod.SCRIPT
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Cable, Plan, Rendezvous
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.nccl_env import lint_env
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
 from fabric_samples import fabric as fabric_of
@@ -106,11 +106,7 @@ def test_a_ring_of_four_or_more_uses_the_ring_algorithm_in_cable_order(count: in
     assert rules(findings) == ["serving.rendezvous.pod_network"]
     for rank in plan.ranks:
         assert (rank.env["NCCL_ALGO"], rank.env["NCCL_CUMEM_ENABLE"]) == ("Ring", "1")
-        assert not [
-            f
-            for f in lint_env(rank.env, expect_rdma=True, hcas=[], netdevs=[], nccl_version=NEW)
-            if f.severity == "error"
-        ]
+        assert not [f for f in lint_env(rank.env, expect_rdma=True, hcas=[], netdevs=[]) if f.severity == "error"]
     assert {(cable.rank, cable.peer) for cable in plan.cables} == {
         pair for rank in range(count) for pair in ((rank, (rank + 1) % count), ((rank + 1) % count, rank))
     }

@@ -4,12 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import (
-    effective_env,
-    lint_env,
-    parse_conf,
-)
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import parse_environment
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.nccl_env import lint_env
 
 INLINE, PREPOST = "NCCL_IB_USE_INLINE", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS"
 HCAS = ["rocep1s0f0v0", "roceP2p1s0f0v0"]
@@ -23,8 +18,8 @@ GOOD = {
 }
 
 
-def rules(env: dict[str, str], rdma: bool = True, version: str | None = "2.28.9+cuda13.0") -> set[str]:
-    found = lint_env(env, expect_rdma=rdma, hcas=HCAS, netdevs=NETDEVS, nccl_version=version)
+def rules(env: dict[str, str], rdma: bool = True) -> set[str]:
+    found = lint_env(env, expect_rdma=rdma, hcas=HCAS, netdevs=NETDEVS)
     return {f"{f.severity}:{f.rule.removeprefix('nccl.env.')}:{f.key}" for f in found}
 
 
@@ -45,7 +40,7 @@ def test_a_good_environment_has_no_findings() -> None:
         ({"NCCL_IB_DISABLE": "9" * 30}, set()),
         ({"NCCL_IB_DISABLE": ""}, {"info:noop:NCCL_IB_DISABLE"}),
         ({"NCCL_IB_GID_INDEX": "high"}, {"error:integer:NCCL_IB_GID_INDEX", "error:gid_index:NCCL_IB_GID_INDEX"}),
-        ({INLINE: "yes", PREPOST: "1"}, {f"error:integer:{INLINE}", f"warning:version:{PREPOST}"}),
+        ({INLINE: "yes", PREPOST: "1"}, {f"error:integer:{INLINE}"}),
         ({"NCCL_NET": ""}, {"error:empty:NCCL_NET"}),
         ({"NCCL_NET": "Socket"}, {"error:socket:NCCL_NET", "info:noop:NCCL_IB_HCA"}),
         (
@@ -58,7 +53,7 @@ def test_a_good_environment_has_no_findings() -> None:
         ({"NCCL_TIMEOUT": "60"}, {"warning:unknown:NCCL_TIMEOUT"}),
         ({"NCCL_IB_HCAS": "x"}, {"warning:unknown:NCCL_IB_HCAS"}),
         ({"NCCL_UCX_TLS": "x", "IB_HCA": "y"}, set()),
-        ({"NCCL_IB_SUBNET_AWARE_ROUTING": "1"}, {"warning:version:NCCL_IB_SUBNET_AWARE_ROUTING"}),
+        ({"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_MNNVL": "1"}, set()),
         ({"NCCL_IB_GID_INDEX": "3"}, {"error:gid_index:NCCL_IB_GID_INDEX"}),
         ({"NCCL_IB_GID_INDEX": "-1"}, set()),
         ({"NCCL_IB_TC": ""}, {"info:noop:NCCL_IB_TC"}),
@@ -87,32 +82,12 @@ def test_a_good_environment_has_no_findings() -> None:
         ({"GLOO_SOCKET_IFNAME": ""}, set()),
         ({"GLOO_SOCKET_IFNAME": "=net1"}, {"error:gloo:GLOO_SOCKET_IFNAME"}),
         ({"GLOO_SOCKET_IFNAME": "net1,net7"}, {"error:gloo_missing:GLOO_SOCKET_IFNAME"}),
-        ({INLINE: "1", PREPOST: "1"}, {f"error:inline:{INLINE}", f"warning:version:{PREPOST}"}),
-        ({INLINE: "1", PREPOST: "0"}, {f"warning:version:{PREPOST}"}),
+        ({INLINE: "1", PREPOST: "1"}, {f"error:inline:{INLINE}"}),
+        ({INLINE: "1", PREPOST: "0"}, set()),
     ],
 )
 def test_a_mistake_gives_its_findings_and_no_others(change: dict[str, str], expected: set[str]) -> None:
     assert rules(GOOD | change) == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "found"),
-    [
-        # Older than all releases that were searched, and newer: nothing is known.
-        ("2.16.5", set()),
-        ("2.20.2", {"NCCL_MNNVL", "NCCL_IB_SUBNET_AWARE_ROUTING"}),
-        ("2.20.3", {"NCCL_IB_SUBNET_AWARE_ROUTING"}),
-        ("2.20.5", {"NCCL_IB_SUBNET_AWARE_ROUTING"}),
-        ("2.20.6", {"NCCL_MNNVL", "NCCL_IB_SUBNET_AWARE_ROUTING"}),
-        ("2.30.7", {"NCCL_MNNVL"}),
-        ("2.32.3", {"NCCL_MNNVL"}),
-        ("2.32.4", set()),
-        (None, set()),
-    ],
-)
-def test_a_variable_that_this_release_does_not_read(version: str | None, found: set[str]) -> None:
-    env = GOOD | {"NCCL_MNNVL": "1", "NCCL_IB_SUBNET_AWARE_ROUTING": "1"}
-    assert rules(env, version=version) == {f"warning:version:{key}" for key in found}
 
 
 def test_a_prefix_that_matches_more_devices_is_reported() -> None:
@@ -121,7 +96,6 @@ def test_a_prefix_that_matches_more_devices_is_reported() -> None:
         expect_rdma=True,
         hcas=["rocep1s0f0v1", "rocep1s0f0v10"],
         netdevs=[],
-        nccl_version=None,
     )
     assert [f.rule for f in found] == ["nccl.env.prefix"]
     assert "rocep1s0f0v10" in found[0].reason
@@ -136,44 +110,6 @@ def test_the_judgement_is_reversed_if_tcp_is_expected() -> None:
     assert rules(off | {"NCCL_NET_PLUGIN": "none"}, rdma=False) == rules(off | socket, rdma=False) == set()
 
 
-def test_an_old_release_may_pin_its_gid_but_buffers_its_file() -> None:
-    env = GOOD | {"NCCL_IB_GID_INDEX": "3", "NCCL_DEBUG_FILE": "/dev/stdout"}
-    assert rules(env, version="2.20.5") == {
-        "warning:gid_index:NCCL_IB_GID_INDEX",
-        "warning:buffered:NCCL_DEBUG_FILE",
-    }
-
-
 def test_wrong_kind_is_seen_without_knowing_the_devices() -> None:
-    found = lint_env(GOOD | {"NCCL_IB_HCA": "enp1s0f0np0"}, expect_rdma=True, hcas=[], netdevs=[], nccl_version=None)
+    found = lint_env(GOOD | {"NCCL_IB_HCA": "enp1s0f0np0"}, expect_rdma=True, hcas=[], netdevs=[])
     assert [f.rule for f in found] == ["nccl.env.wrong_kind"]
-
-
-def test_conf_files_set_variables_that_the_environment_does_not_set() -> None:
-    conf = parse_conf("# NCCL_NET=IB\nNCCL_IB_DISABLE=1\r\nNCCL_DEBUG=WARN\nno sign\nNCCL_IB_DISABLE=0\n")
-    assert conf == {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"}
-    assert effective_env({"NCCL_DEBUG": "INFO"}, conf, {"NCCL_NET": "IB"}) == {
-        "NCCL_DEBUG": "INFO",
-        "NCCL_IB_DISABLE": "1",
-        "NCCL_NET": "IB",
-    }
-
-
-LIMITED = ["CmaTotal: 65536 kB", "CmaFree: 60000 kB", "Max locked memory 8388608 8388608 bytes"]
-
-
-@pytest.mark.parametrize(
-    ("memory", "why"),
-    [
-        (["CmaTotal:              0 kB", "CmaFree:         9700000 kB"], "kernel"),
-        (["CmaTotal:              0 kB", "CmaFree:               0 kB"], ""),
-        (["CmaTotal:          65536 kB", "CmaFree:           60000 kB"], ""),
-        ([*LIMITED, "CapEff:\t00000000a80425fb"], "memlock"),
-        ([*LIMITED, "CapEff:\t00000000a80465fb"], ""),
-        (["Max locked memory         unlimited            unlimited            bytes"], ""),
-        ([], ""),
-    ],
-    ids=["kho", "no CMA", "CMA", "limited", "IPC_LOCK", "unlimited", "nothing read"],
-)
-def test_why_memory_cannot_be_pinned(memory: list[str], why: str) -> None:
-    assert parse_environment("\n".join(["#netdevs", "eth0", "#memory", *memory])).pins == why

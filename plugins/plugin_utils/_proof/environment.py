@@ -5,35 +5,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .._common.findings import Finding, sort_findings
-from .._kube.pod_logs import PodContainer, run_in_each
-from .causes import kernel_refuses_pins
-from .environment import effective_env, lint_env, parse_conf
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer, run_in_each
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import kernel_refuses_pins
+
+from .._serving.nccl_env import lint_env
 
 # Only these variables are read, so other variables (such as tokens) never leave the container.
 _NAMES = "^(NCCL_[A-Z0-9_]*|GLOO_SOCKET_IFNAME|CUDA_LAUNCH_BLOCKING)="
-# Process 1 has the container's initial environment; NCCL reads NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf.
+# Process 1 has the container's initial environment; NCCL reads NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf. The
+# first value of a variable counts.
 SCRIPT = (
     "echo '#env'; tr '\\0' '\\n' < /proc/1/environ 2>/dev/null | grep -E '" + _NAMES + "'; "
     "echo '#conf'; cat \"${NCCL_CONF_FILE:-$HOME/.nccl.conf}\" 2>/dev/null; echo; "
-    "echo '#etc'; cat /etc/nccl.conf 2>/dev/null; echo; "
+    "cat /etc/nccl.conf 2>/dev/null; echo; "
     "echo '#hcas'; ls \"$1/class/infiniband\" 2>/dev/null; echo '#netdevs'; ls /sys/class/net 2>/dev/null; "
     "echo '#memory'; grep -hE '^(Cma|Max locked memory|CapEff)' /proc/meminfo /proc/self/limits /proc/self/status; true"
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class PodEnv:
-    """The result of SCRIPT; ``own`` is the process's environment without its conf files."""
+    """The result of SCRIPT; ``variables`` are those that NCCL uses."""
 
-    own: dict[str, str] = field(default_factory=dict)
-    conf: dict[str, str] = field(default_factory=dict)
-    etc: dict[str, str] = field(default_factory=dict)
-    hcas: list[str] = field(default_factory=list)
-    netdevs: list[str] = field(default_factory=list)
-    memory: list[str] = field(default_factory=list)
+    variables: dict[str, str]
+    hcas: list[str]
+    netdevs: list[str]
+    memory: list[str]
 
     @property
     def pins(self) -> str:
@@ -46,24 +46,25 @@ class PodEnv:
         capable = int(told.get("CapEff:", "0").strip() or "0", 16) >> 14 & 1
         return "" if limit == "unlimited" or capable else "memlock"
 
-    @property
-    def effective(self) -> dict[str, str]:
-        """Return the variables that NCCL uses."""
-        return effective_env(self.own, self.conf, self.etc)
-
 
 def parse_environment(text: str) -> PodEnv:
-    """Return the result from SCRIPT's output; unknown lines are ignored."""
-    parts: dict[str, list[str]] = {"env": [], "conf": [], "etc": [], "hcas": [], "netdevs": [], "memory": []}
+    """Return the result from SCRIPT's output; unknown lines are ignored.
+
+    A line is ``NAME=value``, and in a conf file ``#`` begins a comment only in column one.
+    """
+    parts: dict[str, list[str]] = {"env": [], "conf": [], "hcas": [], "netdevs": [], "memory": []}
     current: list[str] = []
     for line in text.splitlines():
-        if line.startswith("#") and line[1:] in parts:
-            current = parts[line[1:]]
+        if line.startswith("#"):
+            current = parts.get(line[1:], current)
         elif line:
             current.append(line)
-    texts = {name: "\n".join(lines) for name, lines in parts.items()}
-    own, conf, etc = (parse_conf(texts[name]) for name in ("env", "conf", "etc"))
-    return PodEnv(own, conf, etc, parts["hcas"], parts["netdevs"], parts["memory"])
+    variables: dict[str, str] = {}
+    for line in parts["env"] + parts["conf"]:
+        name, sign, value = line.rstrip("\r").partition("=")
+        if sign:
+            variables.setdefault(name, value)
+    return PodEnv(variables, parts["hcas"], parts["netdevs"], parts["memory"])
 
 
 def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> dict[str, PodEnv]:
@@ -72,19 +73,12 @@ def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> di
     return {pod: parse_environment(ran.stdout) for pod, ran in run_in_each(containers, command).items()}
 
 
-def lint_environments(
-    environments: Mapping[str, PodEnv], expect_rdma: bool, nccl_version: str | None = None
-) -> list[Finding]:
+def lint_environments(environments: Mapping[str, PodEnv], expect_rdma: bool) -> list[Finding]:
     """Return all findings about these environments, worst first."""
     return sort_findings(
         finding
         for name, seen in environments.items()
         for finding in lint_env(
-            seen.effective,
-            expect_rdma=expect_rdma,
-            hcas=seen.hcas,
-            netdevs=seen.netdevs,
-            nccl_version=nccl_version,
-            where=name,
+            seen.variables, expect_rdma=expect_rdma, hcas=seen.hcas, netdevs=seen.netdevs, where=name
         )
     )
