@@ -21,11 +21,14 @@ from _collection import IMPORT_ROOT, run
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import EVIDENCE
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import TEXT_REMARK
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import Report
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import UNREADABLE, open_log, unpacked
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import (
+    TEXT_REMARK,
+    Expectation,
+    Report,
+    judge_log,
+)
 
 # A log may name a network so that the terminal would show "ok" in place of "FAIL".
 _CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "?")

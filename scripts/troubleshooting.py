@@ -26,7 +26,7 @@ from _refusals import refusals
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import CATALOGUE
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import CATALOGUE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import Combination, load_combinations
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 

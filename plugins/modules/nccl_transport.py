@@ -13,8 +13,6 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl import overall
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import judge_until_final, pod_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
     Judgement,
@@ -24,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import 
     local_sources,
     written_by_nccl,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, expectation
 
 EXPECT_SPEC: dict[str, dict[str, Any]] = {
     "networks": {"type": "list", "elements": "str", "default": []},
@@ -82,7 +81,7 @@ def judge_once(options: dict[str, Any], expect: Expectation) -> Judgement:
 def run(options: dict[str, Any], keep: bool) -> dict[str, Any]:
     """Read and judge until the judgement is final or the time is over; return the judgement."""
     result, kept = judge_until_final(
-        partial(judge_once, options, overall.expectation(options["expect"] or {})),
+        partial(judge_once, options, expectation(options["expect"] or {})),
         options["timeout"],
         time.monotonic,
         partial(time.sleep, options["interval"]),

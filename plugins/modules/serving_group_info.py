@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import F
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.start_log import progress
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import make_report
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
 
 POLL_SECONDS = 2
 CONTAINER = "sglang"
@@ -128,7 +128,7 @@ def progress_lines(members: Members, group: status.Group, waited: float) -> tupl
 def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
     read = NcclLog()
     read.read(BytesIO("\n".join(log).encode()).read)
-    causes = [cause for cause in make_report(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
+    causes = [cause for cause in judge_log(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
     return [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
 
 

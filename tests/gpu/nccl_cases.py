@@ -27,10 +27,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import judge_all
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import open_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, judge_all
 
 WORKER = """
 import os, sys, datetime

@@ -17,8 +17,8 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
     SCRIPT,
     Counters,

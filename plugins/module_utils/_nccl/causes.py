@@ -1,21 +1,302 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank the causes from the catalogue that explain NCCL's choice of transport. Private to the collection."""
+"""Causes of NCCL failures by the log lines that show them, with remedies. Private to the collection.
+
+A cause names the file of NCCL (below src/, 2.17.1 to 2.30.7) or of another project that prints its line. The most
+telling cause comes first.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from .catalogue import BY_ID, CATALOGUE, EXPLAINED, PINS
-from .model import WEIGHT, Cause, Hit, Process
-from .networks import is_tcp
+from .model import Process, is_tcp
 
+# init: NCCL found no network and gave up · fatal: the transport broke · failure: NCCL stopped for another reason
+# fallback: the reason why RDMA was not chosen · note: useful information that explains no failure by itself
+_WEIGHT = {"init": 0.95, "fatal": 0.9, "failure": 0.5, "fallback": 0.8, "note": 0.2}
+
+
+class Cause(NamedTuple):
+    """One entry of the table: its kind and how much it explains (0 to 1), what prints its line and the line's pattern,
+    what it means and what to do.
+    """
+
+    id: str
+    kind: str
+    confidence: float
+    source: str
+    pattern: str
+    summary: str
+    remedy: str
+
+
+_MEMLOCK = "run privileged or with IPC_LOCK, or set LimitMEMLOCK=infinity for the container runtime"
+# What is written instead of each name in the table.
+_TEXTS = {
+    "@ACCESS": "Give the pod the device nodes: gb10_rdma_mode=privileged, or an RDMA device plugin with IPC_LOCK; then "
+    "check the port state (rdma link) and that ibverbs-providers is in the image",
+    "@GID": "Give every VF an IPv4 address; unset NCCL_IB_GID_INDEX; compare /sys/class/infiniband/*/ports/1/gids at "
+    "both ends",
+    "@PEER": "Look at the first failing rank and at the fabric: link, MTU at both ends, addresses, firewall between "
+    "the nodes",
+    "@memlock": _MEMLOCK,
+    "@Memlock": "R" + _MEMLOCK[1:],
+    "@QP": r"ibv_modify_qp failed with (?:error )?",
+}
+# Identifier: kind, confidence if it is not that of the kind, source; then pattern, summary and remedy. A line that is
+# indented more continues the one before it.
+# - qp_no_cable: two IPv4 GIDs whose first three numbers differ.
+# - wrong_peer_type is below the reasons why one rank took TCP (no_rdma_device has 0.7), if its log has one.
+# - hca_selection: an interface name in place of an RDMA device name. Right names select nothing either if the devices
+#   are missing, which no_rdma_device says.
+# - plugin_missing: without NCCL_NET_PLUGIN, NCCL looks for libnccl-net.so, and a missing file is harmless.
+# - inline_and_prepost counts only together with use_inline.
+# - segfault: after a line of the watchdog, the crash is how it ends the process.
+_TABLE = r"""
+net_forced_missing: init, plugin/net.cc; net.cc to 2.26
+  Failed to initialize any NET plugin|Error: network \S+ not found
+  NCCL_NET names a network that is not available here, and NCCL gave up instead of falling back
+  @ACCESS
+no_socket_interface: init, bootstrap.cc
+  [Nn]o socket interface found|No usable listening interface found
+  no interface matches NCCL_SOCKET_IFNAME, or the pod lacks its fabric network
+  Check the pod's network annotation and that the NetworkAttachmentDefinition is in the pod's namespace
+net_mismatch: init, init.cc
+  Detected mixed local Net device counts across ranks
+  ranks see different numbers of HCAs
+  Give every pod the same VFs and device nodes
+qp_no_cable: fatal, misc/ibvwrap.cc
+  @QP(?:110|Connection timed out).*local GID ::ffff:(\d+\.\d+\.\d+)\.\d+, remote GID ::ffff:(?!\1\.)\d
+  these two nodes have no cable between them: NCCL connects a device to one of another subnet, as it does in a ring
+    of nodes without a switch
+  In a ring set NCCL_ALGO=Ring and NCCL_IB_SUBNET_AWARE_ROUTING=1 (NCCL 2.30.7); otherwise give both ends of a rail
+    addresses of one subnet
+qp_unreachable: fatal, misc/ibvwrap.cc
+  @QP(?:101|110|113|Network is unreachable|Connection timed out|No route)
+  the peer's GID cannot be reached: a VF without an IPv4 address leaves only a link-local GID
+  @GID
+qp_gid_index: fatal, misc/ibvwrap.cc
+  @QP(?:22|61|Invalid argument|No data available)
+  the GID index is wrong on one end, or the GID behind it went away
+  @GID
+qp_netns: fatal, misc/ibvwrap.cc
+  @QP(?:19|No such device)
+  the GID belongs to an interface of another network namespace
+  Move the RDMA device with its interface (rdma system set netns exclusive and the rdma CNI plugin)
+qp_failed: fatal, misc/ibvwrap.cc
+  Call to ibv_modify_qp failed
+  a queue pair could not be connected
+  @GID
+completion_retry: fatal, transport/net_ib/p2p.cc
+  Got completion.*(?:error 12,|status=12\b|\(12\)|IBV_WC_RETRY_EXC_ERR)
+  the peer stopped answering: path, MTU or GID differ between the ends, or the peer died
+  @PEER
+completion_rnr: fatal, transport/net_ib/p2p.cc
+  Got completion.*(?:error 13,|status=13\b|\(13\)|IBV_WC_RNR_RETRY_EXC_ERR)
+  the peer had no buffer posted in time
+  @PEER
+completion_flushed: fatal 0.3, transport/net_ib/p2p.cc
+  Got completion.*(?:error 5,|status=5\b|\(5\)|IBV_WC_WR_FLUSH_ERR)
+  work was flushed after an earlier error
+  Look for the first error, on any rank
+completion_error: fatal, transport/net_ib/p2p.cc
+  Got completion (?:from|with)
+  a work request failed on the wire
+  @PEER
+async_fatal: fatal, transport/net_ib/common.cc; before 2.27 transport/net_ib.cc with texts of rdma-core's enum_strs.c
+  async fatal event|[Gg]ot async (?:error )?event ?: (?:.*catastrophic error|port error|CQ error)
+  the HCA reported a fatal event
+  Look at dmesg and the cable
+gid_changed: fatal 0.6, transport/net_ib/common.cc; rdma-core enum_strs.c
+  GID table changed|event ?: GID table change
+  the GID table changed while NCCL was running (link bounce or address change)
+  @GID
+wrong_peer_type: fatal 0.6, misc/socket.cc
+  wrong type \d+ != \d+
+  two ranks speak different protocols on one port: one took IB, the other TCP, or two jobs share a port
+  Make all ranks see the same devices and the same NCCL_* environment
+reg_mr: fatal, misc/ibvwrap.cc
+  Call to ibv_(?:reg_\w+|create_qp|create_cq|alloc_pd)\w* failed
+  the HCA could not pin memory or make a queue: the kernel refuses long pins (on a Spark the kexec handover, kho),
+    or locked memory is limited
+  On the host: grep Cma /proc/meminfo. If CmaFree is above zero and CmaTotal is 0, add the kernel argument kho=off
+    (package nvidia-spark-grub-kho) and reboot. Otherwise @memlock
+verbs_not_loaded: fatal, misc/ibvwrap.cc
+  ibvwrap\.\w+:\d+ .*wrapper not initialized
+  NCCL or a plugin calls a verbs function that the libibverbs of the image does not have
+  Install the rdma-core and ibverbs-providers that belong together in the image, or remove the plugin
+net_not_in_topology: fatal, graph/topo.h
+  Could not find NET with id
+  the PCI path of the NIC is unknown in this sandbox
+  Set NCCL_NET_GDR_LEVEL=LOC or give a topology file
+verbs_call: fatal 0.6, misc/ibvwrap.cc
+  NCCL WARN Call to ibv_\w+ failed
+  a verbs call failed
+  @ACCESS
+ofi_no_provider: fallback, aws-ofi-nccl
+  NET/OFI (?:No eligible providers|Could not find any optimal provider|Failed to initialize|
+    Initializing plugin failed|aws-ofi-nccl initialization failed|Unable to find a protocol)|
+    NET/OFI .*[Cc]ould not find .*provider|fi_getinfo.*(?:efa output empty|No data)
+  the OFI plugin found no provider (EFA device missing in the pod)
+  Request vpc.amazonaws.com/efa, and check the libfabric of the image
+ib_disabled: fallback 0.95, misc/param.cc
+  NCCL_IB(?:EXT)?_DISABLE set by environment to [1-9]
+  NCCL_IB_DISABLE disables the IB/RoCE transport
+  Unset it; look in /etc/nccl.conf and the image too
+net_forced_socket: fallback 0.95, misc/param.cc; init.cc
+  NCCL_NET set by environment to [Ss]ocket|netName reset to NCCL_NET=[Ss]ocket
+  NCCL_NET forces TCP
+  Unset NCCL_NET, or set it to IB
+hca_selection: fallback 0.9, transport/net_ib/init.cc; misc/param.cc
+  NCCL_IB_HCA set (?:to|by environment to) ?[=^]*(?:en|eth|net|wl|bond|ib\d)
+  NCCL_IB_HCA names network interfaces, so it selects no RDMA device
+  Use RDMA device names (rdma link), not interface names
+no_libibverbs: fallback 0.9, misc/ibvsymbols.cc
+  (?:Failed|Could not|Count not|Unable) (?:to )?open (?:libibverbs|\S*libibverbs)
+  libibverbs is missing in the image
+  Install rdma-core and ibverbs-providers in the image
+verbs_provider: fallback 0.85, public logs of rdma-core with eRDMA
+  erdma.*[Cc]ould not open|[Cc]ould not open \S*erdma
+  the verbs library of the image cannot open the eRDMA device: its provider is missing or has another version
+  Install the eRDMA provider of the vendor in the image, in the version of the host's driver
+device_open: fallback 0.9, transport/net_ib/init.cc
+  NET/IB ?: (?:Unable to|Could not) open device
+  the device node of an HCA cannot be opened (device cgroup)
+  Request every HCA, or run privileged
+no_rdma_device: fallback 0.7, transport/net_ib/init.cc; nccl-rdma-sharp-plugins
+  NET/IB ?: No (?:IB )?device found|NET/\w*IB\w* ?: No device found
+  NCCL sees no usable RDMA device: no /dev/infiniband in the pod, no provider library, or no active port
+  @ACCESS
+plugin_failed: fallback 0.5, plugin/net.cc
+  Failed to initialize NET plugin (?!IB\b)\S+
+  an external network plugin is loaded and unusable
+  Remove the plugin, or give it its devices
+plugin_missing: fallback 0.6, plugin/plugin_open.cc; net.cc to 2.25
+  NET/Plugin ?: (?:Could not find: ?|No plugin found \()(?!libnccl-net\.so)[^\s).]
+  the network plugin that NCCL_NET_PLUGIN names is not in the image, so NCCL used its built-in transports
+  Unset NCCL_NET_PLUGIN, or install the plugin where the dynamic loader looks
+link_local_gid: note 0.85, transport/net_ib/connect.cc; before 2.27 transport/net_ib.cc
+  GID \d+ \((?:0x)?80FE/
+  a device uses its link-local GID because it has no IPv4 address
+  @GID
+soft_rdma: note, transport/net_ib/init.cc
+  NET/IB ?: Using.* \[\d+\](?:rxe|siw)\w*:
+  soft-RoCE or soft-iWARP: the CPU speaks the RDMA protocol over an ordinary interface
+  Fine for a test; use the HCA (rocep…) to serve
+inline_and_prepost: note 0.6, misc/param.cc
+  NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS set by environment to [1-9]
+  NCCL_IB_USE_INLINE and NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS are both on: SGLang's warm-up hangs on a GB10
+  Unset one of them; look in /etc/nccl.conf too
+use_inline: note, misc/param.cc
+  NCCL_IB_USE_INLINE set by environment to [1-9]
+  NCCL sends small messages inline
+  None needed
+rail_mismatch: note 0.5, transport/net_ib/connect.cc
+  mismatched physical devices between local
+  the ends use different rails
+  Cable and address the rails in the same order on every node
+mtu_differs: note 0.5, transport/net_ib/connect.cc
+  -
+  the ends of connections have different MTUs: large messages then hang or run out of retries
+  Set one MTU (9000) on interfaces, VFs and switch
+no_gdr_module: note, graph/paths.cc; graph/topo.cc
+  GPU Direct RDMA Disabled .*\(no module\)
+  GPUDirect RDMA is off because a kernel module is missing; slower, but RDMA is used (normal on a GB10)
+  On discrete GPUs load nvidia-peermem or use DMA-BUF
+dev_override: note, transport/net_ib/connect.cc
+  Subnet-aware routing: overriding dev
+  the device number of a channel line is not the device used
+  None needed
+cuda_failure: failure, include/checks.h, include/alloc.h, init.cc; CUDA
+  Cuda failure|Failed to CUDA|no CUDA-capable|unhandled cuda error
+  CUDA failed; the network is not the cause
+  Look at the GPU and driver first
+gloo_interface: failure 0.8, Gloo, transport/tcp/device.cc
+  Unable to find address for:
+  GLOO_SOCKET_IFNAME names an interface that does not exist here
+  Name an interface of the pod (ip link), without = and ^
+rank_missing: failure 0.4, PyTorch, TCPStore.cpp
+  DistStoreError|\d+/\d+ clients joined
+  another rank never came to the rendezvous
+  Read the log of the rank that is missing: it has the cause
+segfault: failure 0.3, Python's faulthandler; UCX and HPC-X
+  Segfault encountered|Fatal Python error: Segmentation fault
+  the process crashed
+  Read the lines before it, and the kernel's log (dmesg)
+watchdog: failure 0.4, PyTorch, ProcessGroupNCCL.cpp
+  Watchdog caught collective operation timeout
+  a collective did not end in time: a rank hangs, died, or waits for another one
+  Look at the first rank that stopped; raise --dist-timeout only when it was busy loading or compiling
+ofi_reg_mr: failure 0.6, aws-ofi-nccl
+  NET/OFI (?>.*?(?:[Mm]emory registration|fi_mr_reg|[Rr]egister memory|regMr)).*(?:fail|[Ee]rror|RC:)|
+    NET/OFI (?:Unable|Failed) to register memory
+  libfabric refused to register memory: locked memory or registration slots are used up
+  @Memlock
+duplicate_gpu: failure, init.cc
+  Duplicate GPU detected
+  two ranks use one GPU
+  Give every rank its own GPU
+socket_bad_address: failure 0.6, misc/socket.cc; os/linux.cc
+  (?:Call to \w+|socket\w*|ncclSocket\w*).*(?:[Ff]ailed|[Ee]rror).*Bad address
+  a socket got memory that the CPU cannot reach (EFAULT): a plugin gave GPU memory to TCP, or it was freed
+  Use RDMA (NCCL_NET=IB), or remove the network plugin
+peer_gone: failure 0.6, misc/socket.cc; os/linux.cc; include/checks.h
+  Connection closed by remote peer|Call to (?:recv|send|connect|poll)\w* .*failed|Connect to .* failed|
+    ncclSocketInit: connecting to address|socket\w+: .*(?:refused|timed out|reset)|exceeded (?:error )?retr
+  a TCP connection of NCCL's control path broke or could not be made
+  @PEER
+proxy_failed: failure 0.4, proxy.cc
+  \[Service thread\] Error encountered|\[Proxy Service \d+\] Failed to execute|Failed to execute operation \w+ from rank
+  NCCL's proxy could not set up a connection
+  @PEER
+bootstrap: failure 0.4, bootstrap.cc
+  [Bb]ootstrap\w* ?:? .*(?:failed|mismatch|error)|bootstrap.cc:\d+ NCCL WARN
+  ranks did not find each other
+  Check the rendezvous address and NCCL_SOCKET_IFNAME
+nccl_error: failure 0.2, PyTorch, NCCLUtils.cpp; ncclGetErrorString
+  ncclSystemError|ncclInternalError|ncclInvalidUsage|ncclRemoteError|NCCL error in|ncclUnhandledCudaError
+  NCCL returned an error to the program
+  Read the lines before it
+"""
+_HEAD = re.compile(r"(\w+): (\w+)(?: ([\d.]+))?, (.+)")
+
+
+def _causes(table: str) -> Iterator[Cause]:
+    for name, text in _TEXTS.items():
+        table = table.replace(name, text)
+    for block in re.split(r"\n(?=\w)", table.strip()):
+        # A line that is indented more continues the one before it, a pattern without a blank.
+        head, pattern, summary, remedy = re.sub(r"\n {4}", "\t", block).split("\n")
+        for identity, kind, confidence, source in _HEAD.findall(head):
+            weight = float(confidence) if confidence else _WEIGHT[kind]
+            line = pattern.strip().replace("\t", "").removeprefix("-")
+            means, what = (text.strip().replace("\t", " ") for text in (summary, remedy))
+            yield Cause(identity, kind, weight, source, line, means, what)
+
+
+CATALOGUE = tuple(_causes(_TABLE))
+BY_ID = {cause.id: cause for cause in CATALOGUE}
+PINS = {
+    "kernel": (
+        "the kernel refuses long pins: its kexec handover (kho) keeps memory as CMA (CmaFree above zero, CmaTotal 0)",
+        "Add the kernel argument kho=off (package nvidia-spark-grub-kho) and reboot the host",
+    ),
+    "memlock": ("locked memory is limited in the container", "R" + _MEMLOCK[1:]),
+}
+"""Summary and remedy of ``reg_mr`` where the facts of the host name its reason."""
+EXPLAINED = {
+    "nccl_error": ("init", "fatal", "failure"),
+    "proxy_failed": ("init", "fatal"),
+    "segfault": ("init", "fatal", "watchdog"),
+    "no_rdma_device": ("ib_disabled", "hca_selection", "device_open", "no_libibverbs", "verbs_provider"),
+}
+"""{cause: identifiers or kinds of causes that explain it, so that it is not listed beside them}."""
 # An escape, a class, the start of a group, a repetition count, or one character.
 _TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]])+\]|\(\?[:!=>]|\{[^}]*\}|.")
-
 _CMA = re.compile(r"^Cma(Total|Free): +(\d+)", re.M)
 
 
@@ -49,36 +330,32 @@ def _hints() -> tuple[tuple[str, Cause], ...]:
     return tuple((hint, cause) for cause in named for hint in literals(cause.pattern) or [""])
 
 
-def find_cause(text: str) -> str | None:
-    """Return the identifier of the first matching cause; the catalogue lists the most telling causes first."""
+def find_cause(text: str) -> str:
+    """Return the identifier of the first matching cause, or nothing; the most telling causes come first."""
     # A literal text is found ten times faster than a pattern, and most lines contain none of them. Most logs match no
     # pattern, and compiling all of them takes longer than reading such a log.
     for cause in [cause for hint, cause in _hints() if hint in text]:
         if re.search(cause.pattern, text):
             return cause.id
-    return None
+    return ""
 
 
-def _relevant(hit: Hit, process: Process) -> float:
-    """Return how much a hit explains, 0 to 1, given the other statements of its process."""
-    cause = BY_ID[hit.cause]
-    weight = cause.confidence if cause.confidence is not None else WEIGHT[cause.kind]
-    if cause.kind == "fallback" and _found_rdma(process):
+def _relevant(cause: Cause, process: Process) -> float:
+    """Return how much a cause explains, 0 to 1, given the other statements of its process."""
+    used = process.channels or process.selections
+    found_rdma = any(not is_tcp(name) for name in used) if used else bool(process.ib_devices)
+    if cause.kind == "fallback" and found_rdma:
         # RDMA was found, so this fallback message is harmless.
         return 0.05 if cause.id != "ofi_no_provider" else 0.3
     if cause.kind == "fallback" and process.stays_on_node and not process.channels:
         return 0.1
     if cause.id == "use_inline" or (cause.id == "inline_and_prepost" and "use_inline" not in process.hits):
         return 0.0
-    return weight
+    return cause.confidence
 
 
-def _found_rdma(process: Process) -> bool:
-    used = process.channels or process.selections
-    return any(not is_tcp(name) for name in used) if used else bool(process.ib_devices)
-
-
-def _entry(cause: Cause, process: Process, source: str, line: str, confidence: float) -> dict[str, Any]:
+def _entry(identity: str, process: Process, source: str, line: str, confidence: float) -> dict[str, Any]:
+    cause = BY_ID[identity]
     return {
         "id": cause.id,
         "kind": cause.kind,
@@ -97,8 +374,8 @@ def mtu_differs(processes: Iterable[Process], source: str) -> list[dict[str, Any
     seen = {mtu: (process, line) for process in processes for mtu, line in process.mtus.items()}
     if len(seen) < 2:
         return []
-    process, line = seen[min(seen)]
-    return [_entry(BY_ID["mtu_differs"], process, source, line, BY_ID["mtu_differs"].confidence or 0.0) | {"count": 1}]
+    cause, (process, line) = BY_ID["mtu_differs"], seen[min(seen)]
+    return [_entry(cause.id, process, source, line, cause.confidence) | {"count": 1}]
 
 
 def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
@@ -108,14 +385,11 @@ def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
     """
     found = {entry["id"]: entry for entry in mtu_differs(processes, source)}
     for process in processes:
-        for hit in process.hits.values():
-            confidence = round(_relevant(hit, process), 2)
-            if not confidence:
-                continue
-            cause = BY_ID[hit.cause]
-            entry = found.setdefault(cause.id, _entry(cause, process, source, hit.line, confidence))
-            entry["count"] += hit.count
-            entry["confidence"] = max(entry["confidence"], confidence)
+        for identity, (line, count) in process.hits.items():
+            if confidence := round(_relevant(BY_ID[identity], process), 2):
+                entry = found.setdefault(identity, _entry(identity, process, source, line, confidence))
+                entry["count"] += count
+                entry["confidence"] = max(entry["confidence"], confidence)
     weak = ("nccl_error", "segfault")
     telling = [entry for entry in found.values() if entry["confidence"] >= 0.3 and entry["id"] not in weak]
     named = {word for entry in telling for word in (entry["id"], entry["kind"])}

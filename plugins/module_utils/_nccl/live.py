@@ -10,8 +10,8 @@ from typing import Any
 from .._kube.client import at_once
 from .._kube.errors import ClusterError
 from .._kube.pod_logs import PodContainer
-from .overall import is_final, nothing_read
 from .sources import Judgement, SourceError, Sources
+from .verdict import is_final, nothing_read
 
 LOG_DIR = "/var/log/nccl"
 """The directory of NCCL's files in server and sidecar; each start of the server has its own directory below it."""

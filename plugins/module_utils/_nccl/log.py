@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from . import causes, scan
+from . import causes
 from . import statements as says
-from .model import Communicator, Process, Reading, Via
-from .networks import TCP_PROVIDERS, is_tcp
-from .scan import CHUNK, NOBODY, Origin
-from .statements import LONGEST, NOTHING
+from .model import TCP_PROVIDERS, Communicator, Process, Via, is_tcp
+from .statements import CHUNK, LONGEST, NOBODY, NOTHING, Origin, Reading
 
 # pod, host, and process number or device: what names a process in a log
 _Key = tuple[str, str, str]
-# All statements without NCCL's own prefix; this device can't occur in a log.
-_UNSIGNED = NOBODY._replace(device="-")
+# The writer of all statements without NCCL's own prefix; this device can't occur in a log.
+_UNSIGNED: _Key = ("", "", "dev-")
 # Different lines, and different texts before "NCCL INFO", that are remembered.
 _LINES, _WRITERS = 1 << 13, 4096
 # Limits the memory for a program that creates and destroys communicators for days.
@@ -59,30 +57,29 @@ class NcclLog:
         # Channel lines that are only counted, up to the next statement of another kind.
         self._counted: list[_Line] = []
         self._clock = 0
-        self._hosts: set[str] = set()
 
     def read(
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
         """Read a binary stream to its end in bounded memory; call ``keep`` with the lines that may be from NCCL."""
         last_words: list[bytes] = []
-        for blocks in scan.candidate_lines(read, last_words, size):
+        for blocks in says.candidate_lines(read, last_words, size):
             for block in blocks:
                 self._add(block)
             if keep:
                 keep(blocks)
         for line in last_words:
-            self._without_prefix(scan.plain(line))
+            self._without_prefix(says.plain(line))
         if keep:
             keep(last_words)
-        return self.finish()
+        return self._finish()
 
     def _add(self, block: bytes) -> None:
         """Add whole lines that may contain statements, in the order of the log."""
         known = self._known
         lines = block.split(b"\n")
         # One substitution per block is faster than one per line. Most logs have a time in every line, or in none.
-        keys = scan.without_time(block).split(b"\n") if scan.TIME.search(lines[0]) else lines
+        keys = says.without_time(block).split(b"\n") if says.TIME.search(lines[0]) else lines
         for line, key in zip(lines, keys, strict=True):
             if key in known:
                 found = known[key]
@@ -97,32 +94,28 @@ class NcclLog:
                 found.count += 1
             else:
                 self._record_counted()
-                self._clock += 1
                 self._said(self._process(found.key), found.tid, found.reading, line)
         self._record_counted()
 
     def _record_counted(self) -> None:
         for found in self._counted:
-            self._clock += 1
-            process = self._process(found.key)
-            process.last = self._clock
-            _channel(process, found.tid, found.reading.values, found.count)
+            _channel(self._process(found.key), found.tid, found.reading.values, found.count)
             found.count = 0
         self._counted.clear()
 
     def _new(self, whole: bytes) -> _Line | None:
         """Read a line that is not remembered."""
-        if not scan.speaks(whole):
-            if (at := scan.engine_start(whole)) >= 0:
-                self._start(scan.plain(whole[:at]))
+        if not says.speaks(whole):
+            if (at := says.engine_start(whole)) >= 0:
+                self._start(says.plain(whole[:at]))
             return None
-        line = scan.without_time(whole)
+        line = says.without_time(whole)
         head, level, raw = line.partition(b" NCCL INFO ")
-        if not level or scan.LEVELS.search(head) or scan.LEVELS.search(raw):
-            for part in scan.parts(whole):
+        if not level or says.LEVELS.search(head) or says.LEVELS.search(raw):
+            for part in says.parts(whole):
                 self._pieces(part)
             return None
-        reading = NOTHING if raw.startswith(says.BORING) else says.read_statement(scan.plain(raw))
+        reading = NOTHING if raw.startswith(says.BORING) else says.read_statement(says.plain(raw))
         found = None if reading is NOTHING else _Line(*self._writer(head), reading)
         if found and reading.kind == "channel":
             # The channels of one connection differ in their numbers alone. ``read_via`` returns equal paths as one.
@@ -138,80 +131,74 @@ class NcclLog:
         """Return the writer of a line and its thread, from all text before ``NCCL INFO``."""
         if b"NET/" in head:
             # The end of another rank's line precedes this line.
-            self._without_prefix(scan.plain(head))
+            self._without_prefix(says.plain(head))
         start = head[-LONGEST:]
         if (writer := self._writers.get(start)) is None:
             if len(self._writers) >= _WRITERS:
                 self._writers.clear()
-            origin = scan.parse_origin(scan.plain(head[-200:]))
+            origin = says.parse_origin(says.plain(head[-200:]))
             writer = self._writers[start] = _key(origin), origin.tid
         return writer
 
-    def _process(self, key: _Key) -> Process:
-        process = self._by_key.get(key)
-        return self._begin(key) if process is None else process
-
-    def _begin(self, key: _Key) -> Process:
-        """Return a new process, also if there was one of this name."""
+    def _process(self, key: _Key, anew: bool = False) -> Process:
+        """Return the process of this name, which writes now; a new one if there is none, or if it starts ``anew``."""
         self._clock += 1
-        pod, host, name = key
-        process = Process(pod, host, "" if name.startswith("dev") else name, name, first=self._clock)
-        self._by_key[key] = process
-        self.processes.append(process)
-        self._hosts.add(host)
+        process = None if anew else self._by_key.get(key)
+        if process is None:
+            pod, host, name = key
+            process = Process(pod, host, "" if name.startswith("dev") else name, name, first=self._clock)
+            self._by_key[key] = process
+            self.processes.append(process)
+        process.last = self._clock
         return process
 
     def _torn_host(self, origin: Origin) -> _Key:
         """Return the name of the known process whose host name is torn here: its start is missing, or text precedes."""
-        key = _key(origin)
+        pod, host, name = key = _key(origin)
         if not origin.pid or key in self._by_key:
             return key
         torn = (
             each
             for each in self._by_key
-            if each[1]
-            and (each[0], each[2]) == (key[0], key[2])
-            and (key[1].endswith(each[1]) or each[1].endswith(key[1]))
+            if each[1] and (each[0], each[2]) == (pod, name) and (host.endswith(each[1]) or each[1].endswith(host))
         )
         return next(torn, key)
 
     def _pieces(self, line: bytes) -> None:
         """Record a line that may contain several statements, or part of one."""
-        for origin, level, text in scan.split_line(scan.without_time(line)):
+        for origin, level, text in says.split_line(says.without_time(line)):
             if not level and origin == NOBODY:
                 self._without_prefix(text)
                 continue
             # Only for lines that ran into each other: in whole lines, two hosts may use the same process number.
             process = self._process(self._torn_host(origin))
-            self._clock += 1
             if level == "INFO":
                 self._said(process, origin.tid, says.read_statement(text), line)
             elif cause := causes.find_cause(text):
-                process.last = self._clock
-                process.hit(cause, scan.quoted(line))
+                process.hit(cause, says.quoted(line))
 
     def _said(self, process: Process, tid: str, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
         kind, values, once, cause = reading
         if once:
             process = self._started_again(process, once, values if kind == "version" else "")
-        process.last = self._clock
         if cause:
-            process.hit(cause, scan.quoted(line))
+            process.hit(cause, says.quoted(line))
         if kind == "init":
             process.set_up = self._clock
         if kind == "mtu":
-            process.mtus.setdefault(values, scan.quoted(line))
+            process.mtus.setdefault(values, says.quoted(line))
         elif kind == "selected":
             process.select(tid, self._without_host(values))
         elif kind:
-            _RECORD[kind](process, tid, values)
+            _record(process, tid, kind, values)
 
     def _without_host(self, name: str) -> str:
         """Return the network's name without the host name of the line that ran into it (``Socketspark1``)."""
-        if says.IBEXT.fullmatch(name) or name in says.KNOWN_NAMES:
+        if says.KNOWN_NAME.fullmatch(name):
             return name
-        return next((name[:end] for end in range(1, len(name)) if name[end:] in self._hosts), name)
+        hosts = {host for _pod, host, _name in self._by_key}
+        return next((name[:end] for end in range(1, len(name)) if name[end:] in hosts), name)
 
     def _without_prefix(self, text: str) -> None:
         """Record what a line without ``NCCL INFO`` still proves: starts, versions, errors, and channel statements."""
@@ -221,23 +208,17 @@ class NcclLog:
                 self._start(text[: start.start()])
         end = text[-LONGEST:]
         if "->" in end and (found := says.CHANNEL.search(end)):
-            _channel(self._unsigned(), "", says.read_via(found[1]))
+            _channel(self._process(_UNSIGNED), "", says.read_via(found[1]))
         elif self.processes and (says.TCP_FRAGMENT.search(end) or says.TORN.search(end)):
             # A torn line may only make the verdict worse, never better.
-            _torn(self._unsigned(), "", end)
+            _torn(self._process(_UNSIGNED), end)
         at = min((at for word in says.TROUBLE if (at := text.find(word)) >= 0), default=-1)
         if at >= 0 and (cause := causes.find_cause(text[max(0, at - LONGEST) : at + LONGEST])):
-            self._unsigned().hit(cause, text.strip()[:400])
+            self._process(_UNSIGNED).hit(cause, text.strip()[:400])
 
     def _start(self, before: str) -> None:
         """Note that a server or NCCL starts, in a line that begins with ``before``."""
-        self._started[scan.parse_origin(before).pod] = self._clock
-
-    def _unsigned(self) -> Process:
-        """Return the writer of all statements without NCCL's own prefix."""
-        process = self._process(_key(_UNSIGNED))
-        process.last = self._clock
-        return process
+        self._started[says.parse_origin(before).pod] = self._clock
 
     def _started_again(self, process: Process, mark: str, version: str) -> Process:
         """Return the process, or a new one if it prints again what each process prints once."""
@@ -247,22 +228,21 @@ class NcclLog:
         worked = bool(process.hits) or any(comm.started for comm in process.communicators.values())
         if self.one_start or process.marks[mark] < 2 or not again or not worked:
             return process
-        fresh = self._begin((process.pod, process.host, process.name))
+        fresh = self._process((process.pod, process.host, process.name), anew=True)
         fresh.marks[mark] = 1
         return fresh
 
-    def finish(self) -> NcclLog:
+    def _finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
+        # These only make reading quicker.
+        self._known.clear()
+        self._paths.clear()
+        late = False
         if not self.one_start:
             self.processes, self.earlier = _set_aside(self.processes, self._started)
-        late = not self.one_start and _is_unready(self.processes)
+            late = _is_unready(self.processes)
         self.mute = late or _is_mute([*self.processes, *self.earlier], self._started)
         _infer_nodes(self.processes)
-        return self
-
-    def forget(self) -> NcclLog:
-        """Drop the lines that only make reading quicker; return self."""
-        self._known.clear()
         return self
 
     @classmethod
@@ -279,7 +259,7 @@ class NcclLog:
             log._started |= {pod: base + when for pod, when in each._started.items()}
             log.version = log.version or each.version
             log._clock += each._clock
-        return log.finish()
+        return log._finish()
 
 
 def _key(origin: Origin) -> _Key:
@@ -299,7 +279,7 @@ def _set_aside(processes: Sequence[Process], started: Mapping[str, int]) -> tupl
         anew = bool(process.marks) or any(before.last <= when < process.first for when in between)
         return anew if tcp else process.begins
 
-    last: dict[tuple[str, str, str], Process] = {}
+    last: dict[_Key, Process] = {}
     # {commId of a process that was replaced: when}
     over: dict[str, int] = {}
     replaced: set[Process] = set()
@@ -361,27 +341,48 @@ def _infer_nodes(processes: Iterable[Process]) -> None:
                 comm.nodes = len(hosts)
 
 
-def _init(process: Process, tid: str, values: tuple[str, int, int, str, str, bool, str]) -> None:
-    identity, rank, nranks, device, shared, start, shrunk = values
+def _record(process: Process, tid: str, kind: str, values: Any) -> None:
+    """Record what a thread of a process wrote; ``statements`` says what each kind is."""
+    if kind == "channel":
+        _channel(process, tid, values)
+    elif kind == "init":
+        _init(process, tid, *values)
+    elif kind == "nodes":
+        identity, rank, nranks, nodes, local_ranks, mnnvl = values
+        comm = _communicator(process, tid, identity, rank, nranks, process.communicators.get(identity))
+        comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
+    elif kind == "banner":
+        socket, devices = values
+        listed = process.socket_devices if socket else process.ib_devices
+        listed += [device for device in devices if device not in listed]
+    elif kind == "connected":
+        named = process.communicators.get(values) or process.current.get(tid)
+        for comm in [named] if named else list(process.communicators.values())[-1:]:
+            comm.connected = True
+    elif kind == "torn":
+        _torn(process, values)
+    elif kind == "collnet":
+        process.collnet[values] += 1
+    elif kind == "version":
+        process.version = process.version or values
+    # A provider of TCP stays: the worse of two counts.
+    elif kind == "provider" and process.provider.partition(";")[0] not in TCP_PROVIDERS:
+        process.provider = values
+
+
+def _init(
+    process: Process, tid: str, identity: str, rank: int, nranks: int, device: str, shared: str, start: bool, old: str
+) -> None:
     known = process.communicators.get(identity)
     # NCCL reused the address if a communicator starts there again, or is completed there a second time.
     again = known is not None and (known.started if start else known.complete)
     comm = _communicator(process, tid, identity, rank, nranks, None if again else known)
-    if start:
-        comm.started = True
-    else:
-        comm.complete = True
+    comm.started, comm.complete = comm.started or start, comm.complete or not start
     comm.device = device or comm.device
     comm.shared_id = shared or comm.shared_id
-    if shrunk in process.communicators:
+    if old in process.communicators:
         # Ranks that were shrunk away are no longer missing.
-        process.communicators[shrunk].shrunk = True
-
-
-def _nodes(process: Process, tid: str, values: tuple[str, int, int, int, int, bool]) -> None:
-    identity, rank, nranks, nodes, local_ranks, mnnvl = values
-    comm = _communicator(process, tid, identity, rank, nranks, process.communicators.get(identity))
-    comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
+        process.communicators[old].shrunk = True
 
 
 def _communicator(
@@ -415,62 +416,13 @@ def _channel(process: Process, tid: str, via: Via, count: int = 1) -> None:
     elif via.intra:
         process.intra[via.intra] += count
     else:
-        _torn(process, tid, via.torn)
+        _torn(process, via.torn)
 
 
-def _torn(process: Process, _tid: str, text: str) -> None:
+def _torn(process: Process, text: str) -> None:
     """Record the start of a channel line whose end is missing, or its end."""
     if found := says.TCP_FRAGMENT.search(text):
         process.add_channel(Via(found[1], found[2]))
     else:
         # An empty name is the worst: it may be TCP.
         process.torn[text.strip().rpartition("NET/")[2][:40] if "NET/" in text else ""] = None
-
-
-def _collnet(process: Process, _tid: str, network: str) -> None:
-    process.collnet[network] += 1
-
-
-def _banner(process: Process, _tid: str, values: tuple[bool, list[str]]) -> None:
-    socket, devices = values
-    listed = process.socket_devices if socket else process.ib_devices
-    listed += [device for device in devices if device not in listed]
-
-
-def _connected(process: Process, tid: str, identity: str) -> None:
-    named = process.communicators.get(identity) or process.current.get(tid)
-    for comm in [named] if named else list(process.communicators.values())[-1:]:
-        comm.connected = True
-
-
-def _provider(process: Process, _tid: str, name: str) -> None:
-    # A provider of TCP stays: the worse of two counts.
-    if process.provider.partition(";")[0] not in TCP_PROVIDERS:
-        process.provider = name
-
-
-def _version(process: Process, _tid: str, version: str) -> None:
-    process.version = process.version or version
-
-
-# {kind of a statement: what records its values, which a thread of a process wrote}
-_RECORD: dict[str, Callable[[Process, str, Any], None]] = {
-    # "NET/IB : Using [0]rocep1s0f0:1/RoCE …": devices
-    "banner": _banner,
-    # "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0": the path of a connection
-    "channel": _channel,
-    # "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0": a reduction inside the network
-    "collnet": _collnet,
-    # "Connected all rings": a communicator works
-    "connected": _connected,
-    # "comm 0x1 rank 0 nranks 2 … Init START" and "… Init COMPLETE"
-    "init": _init,
-    # "comm 0x1 rank 0 nRanks 2 nNodes 2 …"
-    "nodes": _nodes,
-    # "NET/OFI Selected provider is efa"
-    "provider": _provider,
-    # the start of a channel line, whose end is missing
-    "torn": _torn,
-    # "NCCL version 2.28.9+cuda13.0"
-    "version": _version,
-}

@@ -1,45 +1,44 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The data collected about the NCCL processes of a log. Private to the collection."""
+"""The networks by their names, and what a log says about processes and communicators. Private to the collection."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
 
+SOCKETS = ("Socket", "FastSocket")
+"""NCCL's own TCP transport and Google's TCP plugin."""
+TCP = (*SOCKETS, "GPUDirectTCPX*", "FasTrak*")
+"""Patterns of the networks that are always TCP."""
+RDMA = ("IB", "IBext*", "IB-*", "gIB", "SPCX*", "AINIC*", "NCCL RDMA Plugin*", "SHARP")
+"""Patterns of the networks that are RDMA. Those of libfabric are missing: their provider determines the transport."""
+LIBFABRIC = ("*Libfabric", "OFI")
+"""Patterns of the networks of libfabric; HPE's plugin calls itself OFI."""
+TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
+"""Providers of libfabric that use TCP or UDP."""
 # Limits the memory for a program that creates communicators, each in another thread, for days.
-THREADS = 256
+_THREADS = 256
 
 # {network: {device: channels}}
 Channels = dict[str, dict[str, int]]
 
-Kind = Literal["init", "fatal", "failure", "fallback", "note"]
-# init: NCCL found no network and gave up · fatal: the transport broke · failure: NCCL stopped for another reason
-# fallback: the reason why RDMA was not chosen · note: useful information that explains no failure by itself
-WEIGHT: dict[Kind, float] = {"init": 0.95, "fatal": 0.9, "failure": 0.5, "fallback": 0.8, "note": 0.2}
+
+# A log of many communicators asks for the same few names very often.
+@lru_cache(1024)
+def matches(network: str, patterns: tuple[str, ...]) -> bool:
+    """Tell whether a network's name matches one of these glob patterns."""
+    return any(fnmatchcase(network, pattern) for pattern in patterns)
 
 
-@dataclass(frozen=True)
-class Cause:
-    """One entry of the catalogue: the pattern of its log line, its meaning, its remedy, and what prints the line."""
-
-    id: str
-    kind: Kind
-    pattern: str
-    summary: str
-    remedy: str
-    source: str
-    confidence: float | None = None
-
-
-@dataclass(slots=True)
-class Hit:
-    """Log lines that show one cause: the cause's identifier, the first such line, and their number."""
-
-    cause: str
-    line: str
-    count: int = 1
+@lru_cache(1024)
+def is_tcp(network: str) -> bool:
+    """Tell whether a network is TCP by its name; NCCL_NET accepts the name in upper or lower case."""
+    return matches(network, TCP) or network.lower() in {name.lower() for name in SOCKETS}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,18 +50,6 @@ class Via:
     gdr: bool = False
     intra: str = ""
     torn: str = ""
-
-
-class Reading(NamedTuple):
-    """The content of a statement: ``kind`` names the function that records ``values``; empty: no content.
-
-    ``once`` is the start of a statement that a process prints once, at its start; ``cause`` is the cause it shows.
-    """
-
-    kind: str = ""
-    values: Any = ()
-    once: str = ""
-    cause: str = ""
 
 
 # Compared by identity, because two ranks may have equal values.
@@ -107,17 +94,8 @@ class Communicator:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the communicator as plain data."""
-        return {
-            "id": self.identity,
-            "rank": self.rank,
-            "nranks": self.nranks,
-            "nodes": self.nodes,
-            "network": self.network,
-            "complete": self.complete,
-            "connected": self.connected,
-            "channels": self.channels,
-            "gdr_channels": self.gdr,
-        }
+        names = ("rank", "nranks", "nodes", "network", "complete", "connected", "channels")
+        return {"id": self.identity, "gdr_channels": self.gdr} | {name: getattr(self, name) for name in names}
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +121,8 @@ class Process:
     # The names of networks that torn lines end with; empty if a line ends before the name.
     torn: dict[str, None] = field(default_factory=dict)
     communicators: dict[str, Communicator] = field(default_factory=dict)
-    hits: dict[str, Hit] = field(default_factory=dict)
+    # {cause: the first line that shows it, and the number of such lines}
+    hits: dict[str, tuple[str, int]] = field(default_factory=dict)
     marks: Counter[str] = field(default_factory=Counter)
     current: dict[str, Communicator] = field(default_factory=dict)
     pending_network: dict[str, str] = field(default_factory=dict)
@@ -159,27 +138,25 @@ class Process:
 
     def add_channel(self, via: Via, tid: str = "", count: int = 1) -> None:
         """Count channels for the process and for the communicator that its thread set up last."""
-        devices = self.channels.setdefault(via.network, {})
-        devices[via.device] = devices.get(via.device, 0) + count
-        self.gdr += via.gdr * count
         comm = self.current.get(tid)
         if comm is None and len(self.communicators) == 1:
             comm = next(iter(self.communicators.values()))
-        if comm is not None:
-            own = comm.channels.setdefault(via.network, {})
-            own[via.device] = own.get(via.device, 0) + count
-            comm.gdr += via.gdr * count
+        for owner in (self, comm):
+            if owner is not None:
+                devices = owner.channels.setdefault(via.network, {})
+                devices[via.device] = devices.get(via.device, 0) + count
+                owner.gdr += via.gdr * count
 
     def select(self, tid: str, network: str) -> None:
         """Note the network that a thread chose for the communicator that it sets up next."""
         self.selections[network] += 1
-        if len(self.pending_network) >= THREADS:
+        if len(self.pending_network) >= _THREADS:
             self.pending_network.pop(next(iter(self.pending_network)))
         self.pending_network[tid] = network
 
     def start_communicator(self, tid: str, comm: Communicator) -> None:
         """Make a communicator the current one of a thread."""
-        if tid not in self.current and len(self.current) >= THREADS:
+        if tid not in self.current and len(self.current) >= _THREADS:
             self.current.pop(next(iter(self.current)))
         before = self.current.get(tid)
         if before is not None and before is not comm and before.started:
@@ -188,10 +165,14 @@ class Process:
 
     def hit(self, cause: str, line: str) -> None:
         """Record a line that shows a cause."""
-        if cause in self.hits:
-            self.hits[cause].count += 1
-        else:
-            self.hits[cause] = Hit(cause, line)
+        first, count = self.hits.get(cause, (line, 0))
+        self.hits[cause] = first, count + 1
+
+    def uses(self) -> Iterator[tuple[str, str, int]]:
+        """Yield the networks and devices of its channels, with the number of channels."""
+        for network, devices in self.channels.items():
+            for device, count in devices.items():
+                yield network, device, count
 
     @property
     def groups(self) -> set[str]:
@@ -202,6 +183,13 @@ class Process:
     def gpus(self) -> set[str]:
         """Return the GPUs of its communicators."""
         return {comm.device for comm in self.communicators.values()} - {""}
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether it logged anything about communication."""
+        return bool(self.host or self.pid or self.channels) and bool(
+            self.communicators or self.channels or self.selections or self.hits or self.intra
+        )
 
     @property
     def has_finished(self) -> bool:
@@ -252,12 +240,13 @@ class Process:
         )
 
 
-def merge_channels(processes: list[Process]) -> Channels:
+def merge_channels(processes: Iterable[Process]) -> Channels:
     """Add up the channels of several processes."""
-    total: Channels = {}
+    total: Counter[tuple[str, int]] = Counter()
     for process in processes:
-        for network, devices in process.channels.items():
-            own = total.setdefault(network, {})
-            for device, count in devices.items():
-                own[device] = own.get(device, 0) + count
-    return {name: dict(sorted(devices.items(), key=lambda d: int(d[0]))) for name, devices in sorted(total.items())}
+        for network, device, count in process.uses():
+            total[network, int(device)] += count
+    merged: Channels = {}
+    for (network, device), count in sorted(total.items()):
+        merged.setdefault(network, {})[str(device)] = count
+    return merged

@@ -17,9 +17,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from .expectation import Expectation
 from .log import NcclLog
-from .overall import judge_all
+from .verdict import Expectation, judge_all
 
 # read(n) of an open log, like that of a binary file
 Opened = AbstractContextManager[Callable[[int], bytes]]
@@ -43,25 +42,20 @@ class SourceError(Exception):
     """A log that can't be read; its text is one sentence."""
 
 
-def unpacked(stream: BinaryIO, layers: int = 4) -> BinaryIO:
-    """Return a log's uncompressed bytes; the first bytes tell the format. Raise OSError for zstd and for more layers.
+def unpacked(stream: BinaryIO) -> BinaryIO:
+    """Return a log's uncompressed bytes; the first bytes tell the format. Raise OSError for zstd.
 
     ``stream`` must have ``peek``, as files and standard input do.
     """
     magic = stream.peek(6)[:6]  # type: ignore[attr-defined]
     for start, open_packed in _PACKED:
         if magic.startswith(start):
-            if not layers:
-                raise OSError("it is compressed again and again, so it is not a log")
-            return unpacked(cast(BinaryIO, open_packed(stream)), layers - 1)
+            stream = cast(BinaryIO, open_packed(stream))
+            magic = stream.peek(6)[:6]  # type: ignore[attr-defined]
     if magic.startswith(_ZSTD):
         raise OSError("it is compressed with zstd, which Python before 3.14 can't read. Unpack it: zstd -dc FILE > LOG")
     if magic.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16"))
-    # A log that was cut off while it was open (copytruncate) begins with zeros only.
-    for first, name in ((0, "utf-16-le"), (1, "utf-16-be")):
-        if magic[1 - first : 4 : 2] == b"\0\0" and magic[first]:
-            return cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", name))
     if magic.startswith(codecs.BOM_UTF8):
         # Otherwise the mark would become a part of the first host's name.
         stream.read(len(codecs.BOM_UTF8))
@@ -79,15 +73,10 @@ def expand(patterns: Iterable[str]) -> tuple[list[Path], list[str]]:
     empty: list[str] = []
     for pattern in patterns:
         path = Path(pattern).expanduser()
-        anchor = Path(path.anchor or ".")
-        named = (
-            [path]
-            if path.is_file()
-            else sorted(p for p in anchor.glob(str(path.relative_to(path.anchor))) if p.is_file())
-        )
-        if not named:
-            empty.append(pattern)
-        files.update(dict.fromkeys(named))
+        found = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+        named = [path] if path.is_file() else sorted(each for each in found if each.is_file())
+        files |= dict.fromkeys(named)
+        empty += [] if named else [pattern]
     return list(files), empty
 
 

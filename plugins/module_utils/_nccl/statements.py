@@ -1,84 +1,28 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read one statement of NCCL 2.3 to 2.32, of RCCL or of a plugin. Private to the collection.
+"""Find and read the statements of NCCL 2.3 to 2.32, of RCCL and of plugins in a byte stream. Private to the collection.
 
-Each pattern comes from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each.
+Few lines of a serving log come from NCCL, so chunks are searched as bytes and only hits become Python objects. Each
+pattern comes from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import causes
-from .model import Reading, Via
-from .networks import SOCKETS
+from .model import SOCKETS, Via
 
-# "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
-CHANNEL = re.compile(
-    r"(?<!\d)\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S
-)
-NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d{1,4})")
-COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/\d")
-# After "via", or alone in a line, which is then the end of a torn one: "a NET/Socket/0", "T/Socket/0", "Socket/0"
-TCP_FRAGMENT = re.compile(
-    rf"(?:via NET/|^(?:(?:(?:i?a )?N)?E)?T?/?(?=\w+/\d+(?:/\w+)*\s*$))({'|'.join(SOCKETS)})/(\d{{1,4}})"
-)
-# Without its start, and anywhere: in the end of a torn line, or in a line that ran into another one.
-TCP_NAME = re.compile(rf"NET/({'|'.join(SOCKETS)})/(\d{{1,4}})")
-TORN = re.compile(
-    r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$|"
-    r"Channel \d[^>]*->[^v]*$"
-)
-INTRA = re.compile(r"(P2P/(?:direct pointer|\w+)|SHM|direct shared memory|direct pointer)")
-SELECTED = re.compile(
-    r"(?:Using (?:network|internal Network)|Assigned NET plugin) "
-    r"(NCCL RDMA Plugin(?: v\d+)?|[A-Za-z][\w.+-]*(?: Libfabric)?)"
-)
-BANNER = re.compile(rf"NET/(\w*IB\w*|{'|'.join(SOCKETS)}) ?: Using(.*)$")
-IB_DEVICE = re.compile(r"(?<![\w.+-])([A-Za-z][\w.+-]*+):\d+(?:/|:rail|$)")
-IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
-# verbs numbers the MTUs: 3 is 1024 bytes, 5 is 4096.
-MTU = re.compile(r"NET/IB ?: (?>.*?\bqp\w* \d+ ).*?mtu (\d)\b")
-PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
-NODES = re.compile(
-    r"comm (\w+) rank (\d{1,9}) nRanks (\d{1,9}) nNodes (\d{1,9}) localRanks (\d{1,9}) localRank \d+(?: MNNVL (\d+))?"
-)
-# communicator, rank, ranks, CUDA device, PCI bus, identity shared by all ranks, START or COMPLETE. Only the first busId
-# and commId can match, so a line with many of them costs no time. Possessive groups would do the same, but Python
-# 3.11.2 (Debian 12) loses what they captured.
-INIT = re.compile(
-    r"comm (\w+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: cudaDev (\d+))?(?:(?:(?! busId ).)* busId (\w+))?"
-    r"(?:(?:(?! commId ).)* commId (\w+))?.*Init (START|COMPLETE)"
-)
-SHRUNK = re.compile(r"ncclCommShrink comm .* parent (\w+)")
-CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
-VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
-# NCCL's first line with NCCL_DEBUG=VERSION or WARN: alone, without a prefix of NCCL, after whatever a collector writes.
-# PyTorch's errors end with "NCCL version 2.20.5", without the version of CUDA.
-BARE_VERSION = re.compile(
-    r"(?:^\s*|(?=NCCL version \d+(?:\.\d+)+\+(?:cuda|hip)[\d.]+(?:\\[nr]|[\"'},\s])*(?:$|\")))NCCL version"
-)
-NAMED_VERSION = re.compile(r"nccl==(?<!\wnccl==)(\d+\.\d+\.\d+)")
-# A process prints each of these once. A second one means that a process of the same name has started again.
-ONCE = ("NCCL version", "cudaDriverVersion")
-KNOWN_NAMES = frozenset({*SOCKETS, "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST"})
-IBEXT = re.compile(r"IBext(?:_v\d+)?")
-# The start of frequent statements that say nothing about the transport, so they are skipped.
-BORING = (
-    b"Bootstrap t",
-    b"CC Off",
-    b"Check ",
-    b"Could ",
-    b"Init t",
-    b"New pr",
-    b"P2P Ch",
-    b"[Proxy",
-    b"thread",
-    b"Trees ",
-)
+# From 128 KiB on, glibc takes each chunk from the kernel, page by page: reading then costs twice the time. Python reads
+# whole blocks of 8 KiB in one call.
+CHUNK = 15 << 13
+# NCCL cuts its lines at this length.
+LONGEST = 1024
+# A line longer than this limit is not text; it is read in pieces.
+_LONGEST_LINE = 1 << 20
 # What PyTorch, Gloo and a driver say when a process ends. It need not name NCCL.
 LAST_WORDS = (
     "DistStoreError",
@@ -88,11 +32,251 @@ LAST_WORDS = (
     "Unable to find address for: ",
     "erdma",
 )
+_LAST_WORDS = tuple(word.encode() for word in LAST_WORDS)
 # Words that may show a cause in a line without NCCL's prefix.
 TROUBLE = ("NCCL error", "NCCL WARN", "NCCL.cpp:", "NET plugin", "Error: network", *LAST_WORDS)
-# NCCL cuts its lines at this length.
-LONGEST = 1024
+
+# Each of these three begins with a letter that is rare in a serving log, which re finds as fast as memchr does.
+# "NCCL INFO …", PyTorch's watchdog (ProcessGroupNCCL.cpp), and the start of vLLM:
+_HIT = re.compile(
+    rb"L(?:(?<=NCCL)(?: (?:INFO|WARN|ATTN|version|error)|\.cpp:)|"
+    rb"(?<=vL)LM API server version|(?:(?<= V\d L)|(?<=zing an L))LM engine)"
+)
+# Statements whose prefix was torn off, and the start of SGLang:
+_RARE = (re.compile(rb"E(?<=NE)T(?:/[A-Za-z]| plugin)"), re.compile(rb"A(?<=server_args=ServerA)rgs\("))
+# The lines that SGLang (0.4 to 0.5.16) and vLLM (0.6 to 0.15) print when they start.
+_ENGINE = re.compile(
+    rb"server_args=ServerArgs\(|FO \d\d-\d\d [\d:]+ \[?\w+\.py:\d+\] "
+    rb"(?:vLLM API server version|Initializing an?(?: V\d)? LLM engine)"
+)
+# A burst continues while NCCL occurs within _NEAR bytes after it. It grows by _BURST bytes at first, then doubles.
+_NEAR, _BURST = 256, 1024
+
+LEVELS = re.compile(rb"NCCL (?:INFO|WARN|ATTN)")
+# NCCL 2.32 introduced ATTN.
+_LEVEL = re.compile(r"NCCL (INFO|WARN|ATTN)\b ?")
+# It begins with fixed characters, because re finds those four times faster than a set of them. Times before 2000 stay.
+TIME = re.compile(rb"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b", "\\/": "/"}
+_LINE_END = re.compile(rb"(?:\\+r)?(?:\\+n|\\+u000[aA])")
+# host:pid:tid [cudaDev] at the end of the text before "NCCL INFO"; the host may be empty, numeric or redacted.
+_ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
+_BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
+_POD = re.compile(r"\[pod/([^/\]]+)/([^\]/]+)\]|^\[?([a-z0-9.-]+ [a-z0-9.-]+)\] ")
+_BEFORE = 80
+
+
+class Origin(NamedTuple):
+    """The writer of a statement; empty strings where the log does not say."""
+
+    pod: str = ""
+    host: str = ""
+    pid: str = ""
+    tid: str = ""
+    device: str = ""
+
+
+NOBODY = Origin()
+
+
+class Reading(NamedTuple):
+    """The content of a statement: ``kind`` names the function that records ``values``; empty: no content.
+
+    ``once`` is the start of a statement that a process prints once, at its start; ``cause`` is the cause it shows.
+    """
+
+    kind: str = ""
+    values: Any = ()
+    once: str = ""
+    cause: str = ""
+
+
 NOTHING = Reading()
+
+
+def candidate_lines(read: Callable[[int], bytes], last_words: list[bytes], size: int = CHUNK) -> Iterator[list[bytes]]:
+    """Yield, per chunk, the lines that may contain an NCCL statement; where hits are dense, whole blocks of lines.
+
+    ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does. ``last_words`` gets the
+    lines at the end of the log that may say why a process ended.
+    """
+    rest = last = b""
+    start = end = 0
+    while chunk := read(size):
+        start = 0
+        if rest:
+            # Copy only the line that spans two chunks.
+            start = chunk.find(b"\n") + 1 or len(chunk)
+            rest += chunk[:start]
+            if chunk[start - 1 : start] != b"\n" and len(rest) < _LONGEST_LINE:
+                continue
+            if lines := _blocks(rest, 0, len(rest)):
+                yield lines
+        end = chunk.rfind(b"\n", start) + 1 or start
+        if lines := _blocks(chunk, start, end):
+            yield lines
+        rest, last = chunk[end:], chunk
+    if rest and (lines := _blocks(rest, 0, len(rest))):
+        yield lines
+    ends = (last[:end] + rest).split(b"\n")
+    last_words += [
+        line
+        for line in ends
+        if any(word in line for word in _LAST_WORDS) and not any(each.search(line) for each in (_HIT, *_RARE))
+    ]
+
+
+def _blocks(buffer: bytes, position: int, end: int) -> list[bytes]:
+    """Return the lines around the hits; statements come in bursts, and each burst becomes one block."""
+    blocks: list[bytes] = []
+    while True:
+        hit = _HIT.search(buffer, position, end)
+        start = buffer.rfind(b"\n", position, hit.start()) + 1 or position if hit else end
+        for at, after in sorted(each.span() for rare in _RARE for each in rare.finditer(buffer, position, start)):
+            if at >= position:
+                begin = buffer.rfind(b"\n", position, at) + 1 or position
+                position = buffer.find(b"\n", after, start) + 1 or start
+                # The rest of the line of a server's start is not needed, and it may contain a key.
+                blocks.append(buffer[begin : after if buffer[at] == _ARGS else position])
+        if not hit:
+            return blocks
+        position, size = buffer.find(b"\n", hit.end(), end) + 1 or end, _BURST
+        if hit[0].startswith(b"LLM"):
+            blocks.append(buffer[start : hit.end()])
+            continue
+        while buffer.find(b"NCCL", position, min(position + _NEAR, end)) >= 0:
+            position, size = buffer.find(b"\n", min(position + size, end - 1), end) + 1 or end, size * 2
+        blocks.append(buffer[start:position])
+
+
+_ARGS = ord("A")
+
+
+def parse_origin(head: str) -> Origin:
+    """Return the writer of a statement, from the text before ``NCCL INFO``."""
+    label = _POD.search(head) if "[" in head else None
+    pod = (label[1] or label[3] or "") if label else ""
+    if found := list(_ORIGIN.finditer(head[-160:])):
+        return Origin(pod, *found[-1].groups(default=""))
+    bare = _BARE_DEVICE.search(head)
+    return Origin(pod, device=bare[1] if bare else "")
+
+
+def without_time(text: bytes) -> bytes:
+    """Return a text without time stamps, so that equal lines are known."""
+    return TIME.sub(b"", text)
+
+
+def plain(line: bytes) -> str:
+    """Return a line as text without ANSI colours, line ends and the escapes of Docker's JSON files and of HTML."""
+    text = line.decode("utf-8", "replace").rstrip("\r\n")
+    if "\\u00" in text or "&gt;" in text or "\\/" in text:
+        for escape, character in _ESCAPED.items():
+            text = text.replace(escape, character)
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def parts(line: bytes) -> list[bytes]:
+    """Return the lines of a log that stands in one string, as in JSON, or the line itself."""
+    return _LINE_END.split(line) if b"\\" in line else [line]
+
+
+def speaks(line: bytes) -> bool:
+    """Tell whether a line may name NCCL; the start of a server and the last words are other questions."""
+    return b"CCL" in line or b"NET" in line or b"ocket/" in line
+
+
+def engine_start(line: bytes) -> int:
+    """Return where SGLang or vLLM says in a line that it starts, or -1."""
+    found = _ENGINE.search(line)
+    return found.start() if found else -1
+
+
+def quoted(line: bytes) -> str:
+    """Return a line in the form in which a cause quotes it."""
+    return line.decode("utf-8", "replace").strip()[:400]
+
+
+def split_line(line: bytes) -> list[tuple[Origin, str, str]]:
+    """Return writer, level and text of each statement of a line; it has several if those of two ranks ran together.
+
+    The level is INFO, WARN, ATTN or empty (no prefix: torn, stripped, or printed bare). The text of WARN and ATTN
+    contains the level and what precedes it.
+    """
+    text = plain(line)
+    levels = list(_LEVEL.finditer(text))
+    if not levels:
+        return [(NOBODY, "", text)]
+    statements = []
+    for before, level, following in zip([None, *levels], levels, [*levels[1:], None], strict=False):
+        begin = before.end() if before else 0
+        body = text[level.end() : following.start() if following else None]
+        if following and (after := parse_origin(body)).pid:
+            # Without the next statement's host:pid:tid [dev]. If two processes write to the same line, no space
+            # separates the host name from the word before: "Socketspark1". NcclLog separates them.
+            body = body[: body.rfind(f":{after.pid}:{after.tid}")]
+        if level[1] != "INFO":
+            # Some causes are known by the source file, which precedes the level.
+            body = text[max(begin, level.end() - _BEFORE) : level.end()] + body
+        statements.append((parse_origin(text[begin : level.start()]), level[1], body[:LONGEST]))
+    return statements
+
+
+# "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
+CHANNEL = re.compile(
+    r"(?<!\d)\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S
+)
+_NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d{1,4})")
+_COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/\d")
+# After "via", or alone in a line, which is then the end of a torn one: "a NET/Socket/0", "T/Socket/0", "Socket/0"
+TCP_FRAGMENT = re.compile(
+    rf"(?:via NET/|^(?:(?:(?:i?a )?N)?E)?T?/?(?=\w+/\d+(?:/\w+)*\s*$))({'|'.join(SOCKETS)})/(\d{{1,4}})"
+)
+# Without its start, and anywhere: in the end of a torn line, or in a line that ran into another one.
+_TCP_NAME = re.compile(rf"NET/({'|'.join(SOCKETS)})/(\d{{1,4}})")
+TORN = re.compile(
+    r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$|"
+    r"Channel \d[^>]*->[^v]*$"
+)
+_INTRA = re.compile(r"(P2P/(?:direct pointer|\w+)|SHM|direct shared memory|direct pointer)")
+_SELECTED = re.compile(
+    r"(?:Using (?:network|internal Network)|Assigned NET plugin) "
+    r"(NCCL RDMA Plugin(?: v\d+)?|[A-Za-z][\w.+-]*(?: Libfabric)?)"
+)
+_BANNER = re.compile(rf"NET/(\w*IB\w*|{'|'.join(SOCKETS)}) ?: Using(.*)$")
+_IB_DEVICE = re.compile(r"(?<![\w.+-])([A-Za-z][\w.+-]*+):\d+(?:/|:rail|$)")
+_IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
+# verbs numbers the MTUs: 3 is 1024 bytes, 5 is 4096.
+_MTU = re.compile(r"NET/IB ?: (?>.*?\bqp\w* \d+ ).*?mtu (\d)\b")
+_PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
+_NODES = re.compile(
+    r"comm (\w+) rank (\d{1,9}) nRanks (\d{1,9}) nNodes (\d{1,9}) localRanks (\d{1,9}) localRank \d+(?: MNNVL (\d+))?"
+)
+# communicator, rank, ranks, CUDA device, PCI bus, identity shared by all ranks, START or COMPLETE. Only the first busId
+# and commId can match, so a line with many of them costs no time. Possessive groups would do the same, but Python
+# 3.11.2 (Debian 12) loses what they captured.
+_INIT = re.compile(
+    r"comm (\w+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: cudaDev (\d+))?(?:(?:(?! busId ).)* busId (\w+))?"
+    r"(?:(?:(?! commId ).)* commId (\w+))?.*Init (START|COMPLETE)"
+)
+_SHRUNK = re.compile(r"ncclCommShrink comm .* parent (\w+)")
+_CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
+VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
+# NCCL's first line with NCCL_DEBUG=VERSION or WARN: alone, without a prefix of NCCL, after whatever a collector writes.
+# PyTorch's errors end with "NCCL version 2.20.5", without the version of CUDA.
+BARE_VERSION = re.compile(
+    r"(?:^\s*|(?=NCCL version \d+(?:\.\d+)+\+(?:cuda|hip)[\d.]+(?:\\[nr]|[\"'},\s])*(?:$|\")))NCCL version"
+)
+NAMED_VERSION = re.compile(r"nccl==(?<!\wnccl==)(\d+\.\d+\.\d+)")
+# A process prints each of these once. A second one means that a process of the same name has started again.
+_ONCE = ("NCCL version", "cudaDriverVersion")
+KNOWN_NAME = re.compile(rf"{'|'.join(SOCKETS)}|IB(?:ext(?:_v\d+)?|-CAST)?|gIB|(?:AWS )?Libfabric|UCX|SPCX")
+# The start of frequent statements that say nothing about the transport, so they are skipped.
+BORING = (
+    *(b"Bootstrap t", b"CC Off", b"Check ", b"Could ", b"Init t", b"New pr", b"P2P Ch", b"[Proxy", b"thread"),
+    b"Trees ",
+)
 
 
 @lru_cache(1024)
@@ -100,9 +284,9 @@ def read_via(text: str) -> Via:
     """Read the text after ``via``. If two lines ran into each other, the worse of them counts."""
     if " via " in text and TORN.search(text):
         return Via(torn=text[text.rindex("via ") :])
-    if found := TCP_NAME.search(text) or NET.match(text):
+    if found := _TCP_NAME.search(text) or _NET.match(text):
         return Via(found[1], found[2], "/GDRDMA" in text)
-    if found := INTRA.match(text):
+    if found := _INTRA.match(text):
         return Via(intra=found[1])
     return Via(torn=f"via {text}")
 
@@ -110,25 +294,23 @@ def read_via(text: str) -> Via:
 def read_statement(text: str) -> Reading:
     """Read the text after ``NCCL INFO``."""
     text = text[:LONGEST]
-    once = next(filter(text.startswith, ONCE), "")
+    once = next(filter(text.startswith, _ONCE), "")
     for hint, pattern, kind, values in _FORMS:
         if hint in text and (found := pattern.search(text)):
             # The devices may be soft-RoCE, which is only remarked.
-            return Reading(kind, values(found), once, (causes.find_cause(text) or "") if kind == "banner" else "")
+            return Reading(kind, values(found), once, causes.find_cause(text) if kind == "banner" else "")
     # A complete channel line has matched above.
-    if text.startswith("Channel ") and "->" in text:
+    channel = text.startswith("Channel ") and "->" in text
+    if channel or (("->" in text or "via" in text) and (TORN.search(text) or TCP_FRAGMENT.search(text))):
         return Reading("torn", text)
-    if ("->" in text or "via" in text) and (TORN.search(text) or TCP_FRAGMENT.search(text)):
-        return Reading("torn", text)
-    mtu = MTU.search(text) if " mtu " in text else None
-    reading = Reading("mtu", int(mtu[1]), once) if mtu else Reading(once=once)
-    cause = causes.find_cause(text)
-    return reading._replace(cause=cause) if cause else NOTHING if reading == NOTHING else reading
+    mtu = _MTU.search(text) if " mtu " in text else None
+    reading = Reading("mtu" if mtu else "", int(mtu[1]) if mtu else (), once, causes.find_cause(text))
+    return NOTHING if reading == NOTHING else reading
 
 
 def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool, str]:
     identity, rank, nranks, device, bus, shared, what = found.groups(default="")
-    shrunk = SHRUNK.search(found.string) if "Shrink" in found.string else None
+    shrunk = _SHRUNK.search(found.string) if "Shrink" in found.string else None
     gpu = f"{device}/{bus}" if bus else ""
     return identity, int(rank), int(nranks), gpu, shared, what == "START", shrunk[1] if shrunk else ""
 
@@ -141,27 +323,30 @@ def _nodes(found: re.Match[str]) -> tuple[str, int, int, int, int, bool]:
 def _banner(found: re.Match[str]) -> tuple[bool, list[str]]:
     listed = found[2].partition("; OOB")[0]
     socket = found[1] in SOCKETS
-    return socket, (IF_DEVICE if socket else IB_DEVICE).findall(listed)
+    return socket, (_IF_DEVICE if socket else _IB_DEVICE).findall(listed)
 
 
 def _first(found: re.Match[str]) -> str:
     return str(found[1])
 
 
-def _named(found: re.Match[str]) -> str:
-    return str(found[2] or "")
-
-
 # The first item is a substring of every match. It is searched for first, which is ten times cheaper.
 _FORMS: tuple[tuple[str, re.Pattern[str], str, Callable[[re.Match[str]], Any]], ...] = (
-    ("Init ", INIT, "init", _init),
-    (" nNodes ", NODES, "nodes", _nodes),
+    # "comm 0x1 rank 0 nranks 2 … Init START" and "… Init COMPLETE"
+    ("Init ", _INIT, "init", _init),
+    # "comm 0x1 rank 0 nRanks 2 nNodes 2 …"
+    (" nNodes ", _NODES, "nodes", _nodes),
+    # "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0": the path of a connection
     (" via ", CHANNEL, "channel", lambda found: read_via(found[1])),
-    ("COLLNET/", COLLNET, "collnet", _first),
-    ("Using ", SELECTED, "selected", _first),
-    ("Assigned ", SELECTED, "selected", _first),
-    (" Using", BANNER, "banner", _banner),
-    ("Connected all", CONNECTED, "connected", _named),
-    ("rovider is ", PROVIDER, "provider", _first),
+    # "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0": a reduction inside the network
+    ("COLLNET/", _COLLNET, "collnet", _first),
+    ("Using ", _SELECTED, "selected", _first),
+    ("Assigned ", _SELECTED, "selected", _first),
+    # "NET/IB : Using [0]rocep1s0f0:1/RoCE …": devices
+    (" Using", _BANNER, "banner", _banner),
+    # "Connected all rings": a communicator works
+    ("Connected all", _CONNECTED, "connected", lambda found: found[2] or ""),
+    # "NET/OFI Selected provider is efa"
+    ("rovider is ", _PROVIDER, "provider", _first),
     (" version", VERSION, "version", _first),
 )

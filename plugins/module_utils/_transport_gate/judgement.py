@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from .._nccl.causes import kernel_refuses_pins
-from .._nccl.expectation import Expectation
 from .._nccl.log import NcclLog
-from .._nccl.overall import judge_all
+from .._nccl.verdict import Expectation, judge_all
 from .nccl_files import Look, open_file
 
 # The node's, not the container's. Whether the server's locked memory is limited can't be seen from another container.
@@ -43,4 +42,4 @@ class Judgement:
 
     def _log(self, path: Path) -> NcclLog:
         with open_file(path) as read:
-            return NcclLog(one_start=True).read(read).forget()
+            return NcclLog(one_start=True).read(read)

@@ -29,7 +29,7 @@ from .._common.memory import Limits
 from .._in_pod import pages
 from .._in_pod.api import timestamp
 from .._nccl.blinders import blinder
-from .._nccl.overall import expectation, nothing_read
+from .._nccl.verdict import expectation, nothing_read
 from .._rdma.counters import SCRIPT, parse_counters
 from . import generations, rails
 from .api import PodApi

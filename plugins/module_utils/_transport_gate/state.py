@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._kube.labels import SIDECAR, TRANSPORT
-from .._nccl.overall import is_final
+from .._nccl.verdict import is_final
 
 # A window of the counters must have this many tokens and seconds. A server may count the tokens of a long request at
 # its end, after the bytes that they took, so one silent window is not enough.

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import make_report
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange import Shape, Split, Work, predict
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import judge
 
@@ -46,7 +46,7 @@ RAILS = [device("rocep1s0f0v0"), device("roceP2p1s0f0v0")]
 def judged(text: str) -> Any:
     log = NcclLog()
     log.read(BytesIO(text.encode()).read)
-    return make_report(log, "pod")
+    return judge_log(log, "pod")
 
 
 def run(env: dict[str, str], devices: list[Any], previous: str = "") -> None:

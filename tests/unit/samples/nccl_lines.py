@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import io
 
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import Report
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, Report, judge_log
 
 INTRA = Expectation(allow_intra=True)
 

@@ -10,9 +10,8 @@ import re
 from pathlib import Path
 from random import Random
 
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import Report
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report, judge_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "nccl"
 WORDS = (

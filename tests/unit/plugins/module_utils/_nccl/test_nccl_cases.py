@@ -11,71 +11,38 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "nccl" / "cases.txt"
 
 
-@dataclass(frozen=True)
-class Case:
-    title: str
-    verdict: str
-    transport_class: str
-    evidence: str
-    version: str
-    passes: str
-    channels: dict[str, dict[str, int]]
-    cause: str
-    log: str
-
-
-def cases() -> list[Case]:
-    found = []
+def cases() -> Iterator[Any]:
     for block in FIXTURE.read_text(encoding="utf-8").split("### ")[1:]:
         title, expected, log = block.split("\n", 2)
-        verdict, kind, evidence, version, passes, rest = expected.removeprefix("=== ").split(" ", 5)
+        *verdict, version, passes, rest = expected.removeprefix("=== ").split(" ", 5)
         channels, end = json.JSONDecoder().raw_decode(rest)
-        cause = rest[end:].strip()
-        version = "" if version == "-" else version
-        found.append(
-            Case(
-                title,
-                verdict.replace("~", " "),
-                kind,
-                evidence,
-                version,
-                passes,
-                channels,
-                cause,
-                log,
-            )
-        )
-    return found
+        verdict = [word.replace("~", " ") for word in verdict]
+        yield pytest.param(verdict, version, passes == "pass", channels, rest[end:].strip(), log, id=title)
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"], ids=["lf", "crlf"])
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.title)
-def test_case(case: Case, ending: str) -> None:
-    data = case.log.replace("\n", ending).encode()
-    report = judge_log(NcclLog().read(io.BytesIO(data).read), "log")
-    verdict = report.verdict
-    assert (verdict.verdict, verdict.transport_class, verdict.evidence) == (
-        case.verdict,
-        case.transport_class,
-        case.evidence,
-    )
-    assert report.channels == case.channels
-    assert report.satisfied is (case.passes == "pass"), report.failures
-    if case.version:
-        assert report.version == case.version
-    telling = [cause for cause in report.causes if cause["confidence"] >= 0.3]
-    if case.cause:
-        assert telling[0]["id"] == case.cause
-        assert telling[0]["line"].strip() in case.log
+@pytest.mark.parametrize(("verdict", "version", "passes", "channels", "cause", "log"), [*cases()])
+def test_case(
+    verdict: list[str], version: str, passes: bool, channels: dict[str, Any], cause: str, log: str, ending: str
+) -> None:
+    report = judge_log(NcclLog().read(io.BytesIO(log.replace("\n", ending).encode()).read), "log")
+    assert (list(report.verdict), report.channels) == (verdict, channels)
+    assert report.satisfied is passes, report.failures
+    assert version in ("-", report.version)
+    telling = [each for each in report.causes if each["confidence"] >= 0.3]
+    if cause:
+        assert telling[0]["id"] == cause
+        assert telling[0]["line"].strip() in log
     else:
-        assert [cause["id"] for cause in telling if cause["kind"] != "fallback"] == []
+        assert [each["id"] for each in telling if each["kind"] != "fallback"] == []

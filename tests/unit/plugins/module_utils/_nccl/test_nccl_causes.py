@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import CATALOGUE
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import find_cause, literals, name_pins
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.model import Cause
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import (
+    CATALOGUE,
+    Cause,
+    find_cause,
+    literals,
+    name_pins,
+)
 from nccl_lines import SOUND, channel, init, judge, nodes, said
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "nccl" / "causes.yml"
@@ -22,9 +26,7 @@ CAUSES = yaml.safe_load(FIXTURE.read_text(encoding="utf-8"))
 def test_every_cause_with_a_pattern_has_lines() -> None:
     # test_nccl_overall has the lines of mtu_differs, which one line alone cannot show.
     assert set(CAUSES) == {cause.id for cause in CATALOGUE} - {"mtu_differs"}
-    assert all(
-        cause.summary and cause.remedy and cause.source and 0 < (cause.confidence or 1) <= 1 for cause in CATALOGUE
-    )
+    assert all(cause.summary and cause.remedy and cause.source and 0 < cause.confidence <= 1 for cause in CATALOGUE)
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -11,8 +11,8 @@ import tracemalloc
 from itertools import islice
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
 from nccl_lines import SOUND, judge, said
 
 

@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, open_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation
 from nccl_lines import DONE, IB, INTRA, P2P, SOUND, channel, init, judge, nodes, other, read, said
 
 CONNECTED = "Connected all rings, use ring PXN 0 GDR 0"
@@ -100,22 +96,6 @@ def test_a_tcp_line_that_ran_into_another_one_counts() -> None:
     joined = said(*DONE, f"{channel()}Channel 01/0 : 1[0] -> 0[0] via NET/Socket/0")
     assert judge(joined).verdict.transport_class in ("tcp", "mixed")
     assert judge(SOUND + joined).verdict.transport_class == "mixed"
-
-
-@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda data: gzip.compress(bz2.compress(data))])
-def test_a_log_is_read_in_every_coding_and_packed_twice(tmp_path: Path, coding: str, pack: object) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(pack(SOUND.encode(coding)))  # type: ignore[operator]
-    with open_log(path) as stream:
-        assert NcclLog().read(stream.read).processes[0].channels == {"IB": {"0": 1}}
-
-
-def test_a_log_that_was_cut_off_while_it_was_open_is_not_taken_for_another_coding(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(bytes(4096) + b"\n" + SOUND.encode())
-    with open_log(path) as stream:
-        assert NcclLog().read(stream.read).processes[0].channels == {"IB": {"0": 1}}
 
 
 @pytest.mark.parametrize("fragment", ["ia NET/Socket/0", "NET/Socket/0", "d] via NET/FastSocket/1"])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.scan import plain
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import plain
 
 
 def channels(lines: list[str], size: int = 1 << 16) -> dict[str, dict[str, dict[str, int]]]:

@@ -7,16 +7,16 @@ import io
 from contextlib import nullcontext
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log as judge
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import (
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import (
+    Expectation,
     expectation,
     is_final,
     judge_all,
     nothing_read,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log as judge
 
 
 def log(*lines: str) -> NcclLog:

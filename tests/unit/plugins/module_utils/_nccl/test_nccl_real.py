@@ -10,10 +10,9 @@ import io
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import Report
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import expand, open_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, Report, judge_log
 
 REAL = Path(__file__).parents[3] / "fixtures" / "nccl" / "real"
 EXPECTED = {

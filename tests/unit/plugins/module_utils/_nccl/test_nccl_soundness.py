@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import judge_all
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, judge_all
 from nccl_lines import (
     COLLECTED,
     DONE,

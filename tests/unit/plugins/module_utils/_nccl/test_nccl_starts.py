@@ -9,8 +9,8 @@ import io
 from contextlib import nullcontext
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation
 from nccl_lines import (
     AGAIN,
     BARE,

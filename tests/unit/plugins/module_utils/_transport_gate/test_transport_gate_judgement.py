@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import judgement, nccl_files
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.judgement import Judgement
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.nccl_files import NcclFiles, open_file

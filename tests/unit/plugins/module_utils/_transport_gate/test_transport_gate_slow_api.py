@@ -86,10 +86,14 @@ def quickly(step: Callable[[float], object], now: float, most: float) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 8, 64])
-@pytest.mark.parametrize("fault", ["slow", "hang", "reset", "error", "half"])
-def test_a_group_that_serves_stays_in_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, ranks: int
+@pytest.mark.parametrize(
+    ("fault", "tells"),
+    [("slow", True), ("hang", False), ("reset", False), ("error", False), ("half", False), ("refuse", False)],
+)
+def test_a_group_that_serves_leaves_the_service_only_on_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, tells: bool, ranks: int
 ) -> None:
+    """``tells`` is whether the API server shows during its fault that the other ranks have lost their proof."""
     rank = Rank(tmp_path, monkeypatch)
     rank.nccl("1")
     pods = tuple(f"g-{number}-0" for number in range(ranks))
@@ -99,7 +103,7 @@ def test_a_group_that_serves_stays_in_service(
     (tmp_path / "token").write_text("t")
     with api_server(rank) as (handler, address):
         api = PodApi(tmp_path, "s", "g-0-0", "u")
-        # 64 ranks that hang take 4 s: longer than a judgement may take on a busy machine
+        # 64 ranks that hang take 8 s: longer than a judgement may take on a busy machine
         api._server, api._timeout = address, 1.0
         watch = sidecar.Watch(replace(rank.watch.gate, pods=pods), NcclFiles(rank.logs), api)
         watch.ask(0)
@@ -107,20 +111,30 @@ def test_a_group_that_serves_stays_in_service(
         watch.publish(0)
         assert (rank.api.written[-1], watch.unsaid) == ("Proven", False)  # type: ignore[attr-defined]
         handler.fault = fault
+        if fault == "refuse":
+            api._server = "http://127.0.0.1:9"
+        rank.api.proven = "True" if tells else "False"
         asking = threading.Thread(target=_tried, args=(watch.ask,))
         asking.start()
         for look in range(1, 4):
             # The judgement takes no longer than without a fault.
             quickly(watch.step, 20.0 * look, 3.0)
-            assert watch.unsaid is False
-            assert 'gb10_transport_proven{instance="g",rank="0"} 1' in watch.text
-        # What this rank sees itself counts at once.
-        rank.nccl("1", net="Socket")
-        quickly(watch.step, 100.0, 3.0)
-        assert watch.unsaid is True
+            assert (watch.unsaid, _proven(watch)) == (False, True)
         asking.join(30)
         assert not asking.is_alive()
         assert set(watch._others.values()) == {""}
+        # Once the API server says it, the proof that the others have lost counts, and so does what this rank sees.
+        handler.fault, api._server, rank.api.proven = "slow" if tells else "none", address, "False"
+        watch.ask(0)
+        quickly(watch.step, 80.0, 3.0)
+        assert (watch.unsaid, _proven(watch), set(watch._others.values())) == (True, False, {"TCP"})
+        rank.nccl("1", net="Socket")
+        quickly(watch.step, 100.0, 3.0)
+        assert (watch.unsaid, watch._wanted and watch._wanted[1].reason) == (True, "WrongTransport")
+
+
+def _proven(watch: sidecar.Watch) -> bool:
+    return 'gb10_transport_proven{instance="g",rank="0"} 1' in watch.text
 
 
 def _tried(ask: Callable[[float], None]) -> None:

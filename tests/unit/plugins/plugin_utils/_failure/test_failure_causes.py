@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import BY_ID
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import BY_ID
 from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.causes import CONSEQUENCES, merged, roots
 
 

@@ -15,7 +15,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import judge_all
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_all
 from ansible_collections.gb10.cluster.plugins.modules import pods_wait
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.check_matrix import ping_verdict
 from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.group import group_screen
