@@ -20,7 +20,6 @@ MODULES = sorted((ROOT / "plugins" / "modules").glob("*.*"))
 TERMS = {
     "rdma_mode": get_args(terms.RdmaMode),
     "transport": get_args(terms.Transport),
-    "workload": get_args(terms.Workload),
 }
 
 
