@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
 from .._rules import Rules
-from .parse import FACT_VARIABLES, VARIABLES
+from .parse import FACT_VARIABLES, K3S_VARIABLES, VARIABLES
 
 _RULES = Rules("_fabric")
 
@@ -42,6 +43,10 @@ def _variables(host: str, hostvars: Mapping[str, Any], findings: list[Finding]) 
             values[key] = plain(hostvars.get(key) if value is None else value)
         except AnsibleError as error:
             findings.append(_RULES.finding("fabric.value.template/unreadable", None, host, key=key, error=error))
+    for key in K3S_VARIABLES:
+        # Their values may need facts, and role k3s checks them.
+        with suppress(AnsibleError):
+            values[key] = plain(hostvars.get(key))
     return {key: value for key, value in values.items() if value is not None}
 
 
