@@ -20,6 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import find_matching
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.needs import find_needs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
@@ -109,6 +110,14 @@ def test_a_ring_cabled_from_like_to_like_cages_is_planned() -> None:
     hosts = groups["gb10_nodes"]["hosts"]
     plan, findings = plan_fabric({host: {**values, **own} for host, own in hosts.items()})
     assert (plan.topology, len(plan.hosts), findings) == ("ring", 4, [])
+    options = role_values("serving_plan", profile="gemma-4-31b-it", preset="throughput", models_dir="/srv/models")
+    fabric = {**plan.as_dict(), "findings": []}
+    found = plan_serving({**options, "fabric": fabric, "candidates": list(hosts), "taken": []})[1]
+    # The image of this preset has an older NCCL than the choice by subnet needs; the cabling itself is served.
+    assert {one.rule: one.severity for one in found if one.rule.startswith("serving.cable")} == {
+        "serving.cable.nccl": "error",
+        "serving.cable.merged": "warning",
+    }
 
 
 def test_swap_that_a_profile_asks_for_is_asked_for_and_not_to_be_removed() -> None:
