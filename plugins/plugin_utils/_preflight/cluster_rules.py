@@ -95,16 +95,22 @@ def find_moved(host: Host) -> Sequence[Fault]:
 
 
 def find_taken(host: Host) -> Iterator[Fault]:
-    """Yield each interface, such as a bridge of Docker or a VPN, that has a part of the cluster's networks."""
+    """Yield each interface, such as a bridge of Docker or a VPN, that has a part of the cluster's networks.
+
+    Where K3s is installed, its own routes may lead over any interface (flannel's backend host-gw).
+    """
+    routes = {} if host.known["kubernetes"]["units"] else host.known["routes"]
     for key, networks in _cluster_networks(host):
-        yield from _taken(host, key, networks, lambda name: name.startswith(_OF_PODS))
+        yield from _taken(host, key, networks, lambda name: name.startswith(_OF_PODS), routes)
 
 
 def find_taken_rails(host: Host) -> Iterator[Fault]:
     """Yield each interface that has a part of a rail's network, other than the ports of the rails and their VFs."""
     stems = tuple(re.sub(r"np\d+$", "", pf) for pf in host.pfs)
     for rail, network in host.networks.items():
-        for fault in _taken(host, "gb10_fabric_rails", network, lambda name: name.startswith(stems)):
+        for fault in _taken(
+            host, "gb10_fabric_rails", network, lambda name: name.startswith(stems), host.known["routes"]
+        ):
             yield {**fault, "rail": rail}
 
 
@@ -129,15 +135,17 @@ def _cluster_networks(host: Host) -> list[tuple[str, str]]:
     return [(WHY[key][0], wanted[key]) for key in ("cluster-cidr", "service-cidr")]
 
 
-def _taken(host: Host, key: str, networks: str, own: Callable[[str], bool]) -> Iterator[Fault]:
-    """Yield a fault for each interface that is not ``own`` and has an address or a route in the networks.
+def _taken(
+    host: Host, key: str, networks: str, own: Callable[[str], bool], routes: Mapping[str, Sequence[str]]
+) -> Iterator[Fault]:
+    """Yield a fault for each interface that is not ``own`` and has an address or one of the routes in the networks.
 
     Where a route is wider, such as 10.0.0.0/8 of a VPN, the host loses only a part of what is behind it.
     """
-    for name in dict.fromkeys([*host.known["addresses"], *host.known["routes"]]):
+    for name in dict.fromkeys([*host.known["addresses"], *routes]):
         if own(name):
             continue
-        there = [*host.known["addresses"].get(name, ()), *host.known["routes"].get(name, ())]
+        there = [*host.known["addresses"].get(name, ()), *routes.get(name, ())]
         shared = [one for one in dict.fromkeys(there) if _overlap(one, networks)]
         narrow = [one for one in shared if not _overlap(one, networks, wider=True)]
         if shared:

@@ -98,7 +98,7 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("node_id.range", host("gb10_node_id", 255)),
     (
         "node_id.range",
-        all_of(group("gb10_fabric_vf_count", 1), host("gb10_node_id", 70), rail(1, network="10.101.0.0/27")),
+        all_of(group("gb10_fabric_vf_count", 1), host("gb10_node_id", 70), rail(1, network="10.101.0.0/26")),
     ),
     ("node_id.range", host("gb10_node_id", -3)),
     ("node_id.range", host("gb10_node_id", 1 << 20)),

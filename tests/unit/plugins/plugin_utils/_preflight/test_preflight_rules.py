@@ -245,6 +245,11 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ),
     *(("preflight.network.cluster", with_address(*there), with_address(*elsewhere)) for there, elsewhere in TAKEN),
     ("preflight.network.cluster", with_facts(routes={"tun0": ["10.42.128.0/17"]}), with_facts(routes=FLANNEL)),
+    (
+        "preflight.network.cluster",
+        with_facts(routes={"enP7s7": ["10.42.1.0/24"]}),
+        both(k3s(k3s=True), with_facts(routes={"enP7s7": ["10.42.1.0/24"]})),
+    ),
     ("preflight.network.rail", with_rail("docker0", "10.100.7.0/24"), with_rail("enp1s0f0v3", "10.100.7.0/24")),
     ("preflight.network.rail", with_rail("enp1s0f1np1", "10.100.0.1"), with_rail("enP2p1s0f0np0.7", "10.100.0.1")),
     ("preflight.network.dns", with_facts(nameservers=["10.43.0.10"]), with_facts(nameservers=["10.44.0.10", "x"])),
