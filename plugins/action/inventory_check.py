@@ -107,7 +107,8 @@ class ActionModule(ControllerAction):
     def _later(self, known: Known, later: Mapping[str, list[str]], hostvars: Mapping[str, Any]) -> dict[str, Any]:
         """Check the values that needed facts in an earlier playbook of the run."""
         values = {
-            host: {name: self._value(known, hostvars, host, name) for name in names} for host, names in later.items()
+            host: {name: self._value(known, hostvars, host, name, hostvars[host]) for name in names}
+            for host, names in later.items()
         }
         return _result(_placed(check_variables(known, values, {}), hostvars), _open(known, values))
 
@@ -115,26 +116,30 @@ class ActionModule(ControllerAction):
         """Return ``{host: {name: value}}`` of the collection's variables; values that need facts are None."""
         found: dict[str, dict[str, Any]] = {}
         for host in hosts:
+            variables = _read(hostvars, host)
             names = [
                 n
-                for n in _read(hostvars, host)
+                for n in variables
                 if n in known.command_line or n in FOREIGN or known.owner(n) or n.startswith("ansible_")
             ]
-            found[host] = {name: self._value(known, hostvars, host, name) for name in names}
+            found[host] = {name: self._value(known, hostvars, host, name, variables) for name in names}
         return found
 
-    def _value(self, known: Known, hostvars: Mapping[str, Any], host: str, name: str) -> Any:
+    def _value(
+        self, known: Known, hostvars: Mapping[str, Any], host: str, name: str, variables: Mapping[str, Any]
+    ) -> Any:
+        """Return one of the variables of a host: ``hostvars[host]``, which Ansible merges anew for each reader."""
         try:
-            value = hostvars[host][name]
+            value = variables[name]
             return Empty() if value is None else value
         except AnsibleError as error:
             if wrong := unreadable(known, str(error)):
                 return wrong
         # A template may also use defaults of roles, which hostvars lacks.
         own = hostvars.raw_get(host)  # type: ignore[attr-defined]
-        variables = {"hostvars": hostvars, **self._defaults, **own}
+        every = {"hostvars": hostvars, **self._defaults, **own}
         try:
-            return Templar(self._loader, variables).template(own[name])
+            return Templar(self._loader, every).template(own[name])
         except AnsibleError:
             return None
 
