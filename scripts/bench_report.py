@@ -30,13 +30,12 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._output.record import
     judge_recording,
     parse_recording,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.html import page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import Report, from_published, from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import markdown
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import markdown, page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.engine import engine_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import engine_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, cell_name
 
 

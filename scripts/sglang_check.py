@@ -34,7 +34,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check, clean_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import GPUS, Facts, Setting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import Estimate, estimate
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import read_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
     DRAFT_FLAGS,
     MODEL_FLAGS,
@@ -44,6 +43,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import
     find_draft,
     flag_value,
     load_models,
+    read_facts,
 )
 
 ROOT = Path(__file__).resolve().parents[1]

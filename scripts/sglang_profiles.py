@@ -28,7 +28,7 @@ from _collection import IMPORT_ROOT, directory, run
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import (
     Library,
     ResolvedProfile,

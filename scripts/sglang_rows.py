@@ -31,13 +31,18 @@ from _collection import IMPORT_ROOT, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import (
+    Knowledge,
+    Report,
+    as_row,
+    log_of,
+    run_of,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, load_models
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.published import as_row, log_of, run_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Rule, conditions_met
 from sglang_check import judge_line
 

@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import comparison_lines, regressions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import existing_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import existing_journal
 
 
 class ActionModule(ControllerAction):

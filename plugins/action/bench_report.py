@@ -13,13 +13,12 @@ from typing import Any
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.answers import answers
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.html import page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.presets import with_winners
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import with_winners
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown, page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import existing_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import existing_journal
 
 
 class ActionModule(ControllerAction):

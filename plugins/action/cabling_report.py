@@ -15,11 +15,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
     sort_findings,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, draw_svg, judge, ports_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import (
+    about_ports,
+    check_hosts,
+    draw,
+    draw_svg,
+    judge,
+    ports_of,
+    suggest,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables, plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.reality import about_ports, check_hosts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.suggest import suggest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
 
 
 class ActionModule(ControllerAction):

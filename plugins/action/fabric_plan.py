@@ -10,9 +10,8 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.tables import format_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 
 
 class ActionModule(ControllerAction):

@@ -18,11 +18,15 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, judge, ports_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, render, twins
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.reported import Refused
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.tables import format_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import plain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import (
+    Machine,
+    Refused,
+    compose,
+    render,
+    twins,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 
 
 class _Dumper(yaml.SafeDumper):

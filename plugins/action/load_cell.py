@@ -20,15 +20,18 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import cell_of, command, missing, result_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server, idle, measure
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import HAVE_AIOHTTP, UNREADABLE, Busy, Target
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.info import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import (
+    HAVE_AIOHTTP,
+    UNREADABLE,
+    Busy,
+    Target,
     draft_tokens,
     graphs_expected,
     longest_step,
     served_model,
     server_info,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import Workload
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import traffic
 
 DISPLAY = Display()

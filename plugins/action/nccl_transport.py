@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.proof import proof_screen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.group import proof_screen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import (
     LARGEST_BUFFER,

@@ -16,21 +16,22 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
+    Source,
     commented,
     left_out,
+    read_command,
+    read_recipe,
     repository,
     to_profile,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.images import known_images
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import read_facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, read_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
+    known_images,
     profiles_of,
     read_yaml,
     schema_problems,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import Source, read_command, read_recipe
 
 
 class ActionModule(ControllerAction):

@@ -4,18 +4,115 @@
 """Let one run at a time change the groups of a namespace.
 
 An action, because it names the process of the run, which is the parent of the one that carries out a task.
+
+The Lease names its holder and expires. A run that ended on the same machine without giving it back does not hold it.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from getpass import getuser
+from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import CONFLICT, FORBIDDEN, ClusterError
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import run_lock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+
+HOLDER = "gb10.cluster/holder"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A run: its user, machine and process, and the kernel's start time of the process, as numbers are used again."""
+
+    user: str
+    host: str
+    pid: int
+    started: str
+    run: str
+
+    def is_same(self, other: Holder | None) -> bool:
+        """Tell whether both are one process, whatever it does."""
+        return other is not None and (self.host, self.pid, self.started) == (other.host, other.pid, other.started)
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}, process {self.pid}, {self.run}"
+
+
+def started(pid: int, proc: Path = Path("/proc")) -> str:
+    """Return the kernel's start time of a process in clock ticks (proc_pid_stat(5)), empty if it does not exist."""
+    try:
+        return (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def this_run(what: str) -> Holder:
+    """Return the run of which this process is a part: Ansible forks a process per task."""
+    pid = os.getppid()
+    try:
+        user = getuser()
+    except (KeyError, OSError):
+        user = str(os.geteuid())
+    return Holder(user, platform.node(), pid, started(pid), what)
+
+
+def holder(lease: Mapping[str, Any]) -> Holder | None:
+    """Return who holds a Lease; None if something else wrote it."""
+    try:
+        return plain.load(Holder, json.loads((lease["metadata"].get("annotations") or {})[HOLDER]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def expires(lease: Mapping[str, Any]) -> datetime:
+    """Return when a Lease ends; at once if it does not say so."""
+    spec = lease.get("spec") or {}
+    try:
+        renewed = datetime.fromisoformat(str(spec["renewTime"]).replace("Z", "+00:00"))
+        return renewed + timedelta(seconds=int(spec["leaseDurationSeconds"]))
+    except (KeyError, TypeError, ValueError):
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def hindrance(lease: Mapping[str, Any], mine: Holder, now: datetime, proc: Path = Path("/proc")) -> str:
+    """Return who keeps this run from changing groups, or an empty string."""
+    other = holder(lease)
+    if mine.is_same(other) or expires(lease) <= now:
+        return ""
+    if other and other.host == mine.host and started(other.pid, proc) != other.started:
+        return ""
+    since = str((lease.get("spec") or {}).get("acquireTime", "an unknown time"))[:19]
+    named = other or (lease.get("spec") or {}).get("holderIdentity") or "a program that is not named"
+    return f"{named}, since {since} UTC, at most until {expires(lease):%Y-%m-%dT%H:%M:%S} UTC"
+
+
+def lease_of(name: str, mine: Holder, now: datetime, duration: int, version: str = "") -> dict[str, Any]:
+    """Return the Lease of a run; ``version`` is that of the Lease that it replaces."""
+    stamp = f"{now:%Y-%m-%dT%H:%M:%S.%f}Z"
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": name,
+            "labels": {"app.kubernetes.io/managed-by": "gb10.cluster"},
+            "annotations": {HOLDER: json.dumps(asdict(mine))},
+            **({"resourceVersion": version} if version else {}),
+        },
+        "spec": {
+            "holderIdentity": str(mine)[:120],
+            "leaseDurationSeconds": duration,
+            "acquireTime": stamp,
+            "renewTime": stamp,
+        },
+    }
 
 
 class ActionModule(ControllerAction):
@@ -25,7 +122,7 @@ class ActionModule(ControllerAction):
         """Return whether this run holds the Lease now; fail if another run does."""
         if self._task.check_mode:
             return {"changed": False, "held": False, "msg": "A run in check mode takes no lock."}
-        mine = run_lock.this_run(options["run"])
+        mine = this_run(options["run"])
         taking = options["state"] == "held"
         try:
             cluster = Cluster(options["kubeconfig"], options["context"])
@@ -37,19 +134,19 @@ class ActionModule(ControllerAction):
             return {"changed": False, "held": False, "msg": f"{error}{rest}"}
 
 
-def take(cluster: Cluster, options: Mapping[str, Any], mine: run_lock.Holder) -> dict[str, Any]:
+def take(cluster: Cluster, options: Mapping[str, Any], mine: Holder) -> dict[str, Any]:
     """Take the Lease, unless another run holds it."""
     namespace, name, now = options["namespace"], options["name"], datetime.now(UTC)
     found = cluster.read_lease(namespace, name)
-    hindrance = run_lock.hindrance(found, mine, now) if found else ""
-    if not hindrance:
+    obstacle = hindrance(found, mine, now) if found else ""
+    if not obstacle:
         version = found["metadata"]["resourceVersion"] if found else ""
         try:
-            cluster.write_lease(namespace, run_lock.lease_of(name, mine, now, options["duration"], version))
+            cluster.write_lease(namespace, lease_of(name, mine, now, options["duration"], version))
         except ClusterError as error:
             if error.status != CONFLICT:
                 raise
-            hindrance = "a run that took it at the same moment"
+            obstacle = "a run that took it at the same moment"
         else:
             return {"changed": False, "held": True, "msg": f"This run may change groups of namespace {namespace}."}
     return {
@@ -57,16 +154,16 @@ def take(cluster: Cluster, options: Mapping[str, Any], mine: run_lock.Holder) ->
         "changed": False,
         "held": False,
         "msg": (
-            f"Another run changes groups of namespace {namespace}: {hindrance}. Two at once would replace each other's "
+            f"Another run changes groups of namespace {namespace}: {obstacle}. Two at once would replace each other's "
             "groups; nothing was changed. Run this again when it has ended. If it does not run any more: kubectl "
             f"--context {options['context']} -n {namespace} delete lease {name} [serving.run.other]"
         ),
     }
 
 
-def give_back(cluster: Cluster, options: Mapping[str, Any], mine: run_lock.Holder) -> dict[str, Any]:
+def give_back(cluster: Cluster, options: Mapping[str, Any], mine: Holder) -> dict[str, Any]:
     """Delete the Lease if this run holds it."""
     found = cluster.read_lease(options["namespace"], options["name"])
-    if found and mine.is_same(run_lock.holder(found)):
+    if found and mine.is_same(holder(found)):
         cluster.delete_lease(options["namespace"], options["name"], found["metadata"]["resourceVersion"])
     return {"changed": False, "held": False, "msg": "Other runs may change groups again."}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe, outdated
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, outdated
 
 
 class ActionModule(ControllerAction):

@@ -17,14 +17,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.caches import cache_key
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import Fallback
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions, start_limit
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.sidecar import PROGRAM as SIDECAR
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.supervisor import PROGRAM as SUPERVISOR
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.switch import PROGRAM as SWITCH
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.supervisor import SWITCH_PROGRAM as SWITCH
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.volumes import cache_key
 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"

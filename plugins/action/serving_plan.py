@@ -13,10 +13,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import plain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.findings import counted
+from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import counted
 
 
 class ActionModule(ControllerAction):

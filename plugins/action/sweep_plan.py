@@ -17,9 +17,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import SWEEPS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.engine import serving_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine, serving_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import current, estimate_s, remaining
 
 

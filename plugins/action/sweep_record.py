@@ -14,9 +14,11 @@ from ansible.release import __version__ as ansible_version
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.evidence import from_results
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.origin import collection_version, commit
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import (
+    collection_version,
+    commit,
+    read_journal,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
     baseline,
     current,
@@ -26,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress impor
     single_cell,
     stop_reason,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import conclude, took_s
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import conclude, from_results, took_s
 
 DISPLAY = Display()
 

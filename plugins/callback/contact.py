@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import Waiting, held, tell, width
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import UNKNOWN, error_of, explain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.findings import render_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import render_findings
 
 _COLORS = {"error": "red", "warning": "bright purple"}
 _SEVERITY = re.compile(r"^(?:error|warning)(?=: )", re.M)

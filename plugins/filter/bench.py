@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import traffic
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import cell_name
 

@@ -13,14 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import (
-    compare,
-    existing,
-    fallback,
-    obstacles,
-    rights,
-    summary,
-)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare, fallback, obstacles, rights, summary
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
@@ -67,7 +60,7 @@ def serving_rights(
 
 def existing_cluster(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     """Return what of an existing cluster is used, what it lacks, and whether serving is possible."""
-    report = existing.judge(found, existing.Wanted(**wanted))
+    report = obstacles.judge(found, obstacles.Wanted(**wanted))
     used = [f"used: {line}" for line in report.used]
     return {
         "ok": not findings.has_errors(report.findings),

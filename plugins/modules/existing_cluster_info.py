@@ -5,15 +5,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import FORBIDDEN, ClusterError, tolerated
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, OWNER
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms
+
+Json = dict[str, Any]
+# Kubernetes still honours the second name (IsDefaultAnnotation in pkg/volume/util).
+_DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_VERSIONS = {"+k3s": "K3s", "+rke2": "RKE2", "+k0s": "k0s", "-gke": "GKE", "-eks": "EKS"}
+# Labels and annotations of nodes. kubeadm 1.36 no longer writes its annotation (feature NodeLocalCRISocket), but gives
+# control planes the label of the last line, which others give them too.
+_NODES = {
+    "node.openshift.io/os_id": "OpenShift",
+    "microk8s.io/cluster": "MicroK8s",
+    "kubernetes.azure.com/cluster": "AKS",
+    "kops.k8s.io/instancegroup": "kOps",
+    "kubeadm.alpha.kubernetes.io/cri-socket": "kubeadm",
+    "node.kubernetes.io/exclude-from-external-load-balancers": "kubeadm",
+}
+
+
+def distribution(version: str, nodes: list[Json]) -> str:
+    """Return the name of the Kubernetes distribution, read from its version or its nodes; empty if neither shows it."""
+    about = [node["metadata"] for node in nodes]
+    marks = {name for meta in about for part in ("annotations", "labels") for name in meta.get(part) or {}}
+    found = [name for mark, name in _VERSIONS.items() if mark in version]
+    return next(iter([*found, *(name for mark, name in _NODES.items() if mark in marks)]), "")
+
+
+def daemon_set(item: Mapping[str, Any]) -> Json:
+    """Return name, images and mounted directories of a DaemonSet, and how many of its pods run."""
+    spec, status = item["spec"]["template"]["spec"], item.get("status") or {}
+    paths = (volume.get("hostPath", {}).get("path") for volume in spec.get("volumes") or [])
+    return {
+        "namespace": item["metadata"]["namespace"],
+        "name": item["metadata"]["name"],
+        "images": [container["image"] for container in spec["containers"]],
+        "directories": sorted(path for path in paths if path),
+        "wanted": status.get("desiredNumberScheduled", 0),
+        "ready": status.get("numberReady", 0),
+        "ours": (item["metadata"].get("labels") or {}).get(MANAGED_BY) == OWNER,
+    }
+
+
+def storage_class(item: Mapping[str, Any]) -> Json:
+    """Return name and kind of a StorageClass."""
+    annotations = item["metadata"].get("annotations") or {}
+    return {"name": name_of(item), "default": "true" in map(annotations.get, _DEFAULT_CLASS)}
+
+
+def name_of(item: Mapping[str, Any]) -> str:
+    """Return the name of an object."""
+    return str(item["metadata"]["name"])
+
+
+def operator_policy(item: Mapping[str, Any]) -> Json:
+    """Return name and state of the object by which an operator of NVIDIA is configured."""
+    return {"name": name_of(item), "state": (item.get("status") or {}).get("state", "unknown")}
+
+
+def sriov_policy(item: Mapping[str, Any]) -> Json:
+    """Return the name of a policy of the SR-IOV operator, and whether the operator creates VFs for it."""
+    spec = item["spec"]
+    return {"name": name_of(item), "creates": bool(spec.get("numVfs")) and not spec.get("externallyManaged")}
+
+
+# {name of a list: (resource, function that reduces an object)}
+LISTS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "daemon_sets": ("apps/v1/daemonsets", daemon_set),
+    "runtime_classes": ("node.k8s.io/v1/runtimeclasses", name_of),
+    "storage_classes": ("storage.k8s.io/v1/storageclasses", storage_class),
+    "ingress_classes": ("networking.k8s.io/v1/ingressclasses", name_of),
+    "cluster_policies": ("nvidia.com/v1/clusterpolicies", operator_policy),
+    "nic_cluster_policies": ("mellanox.com/v1alpha1/nicclusterpolicies", operator_policy),
+    "sriov_policies": ("sriovnetwork.openshift.io/v1/sriovnetworknodepolicies", sriov_policy),
+}
+
+
+def level(namespace: Mapping[str, Any]) -> str:
+    """Return the Pod Security level that a namespace enforces; empty if it has no label."""
+    return str((namespace["metadata"].get("labels") or {}).get(_ENFORCE, ""))
 
 
 def read(cluster: Cluster, namespace: str) -> dict[str, Any]:
@@ -32,15 +111,15 @@ def read(cluster: Cluster, namespace: str) -> dict[str, Any]:
 
     version, groups = cluster.version(), cluster.api_groups()
     nodes = listed("nodes", "v1/nodes")
-    lists = {name: [reduce(item) for item in listed(name, of)] for name, (of, reduce) in survey.LISTS.items()}
+    lists = {name: [reduce(item) for item in listed(name, of)] for name, (of, reduce) in LISTS.items()}
     space = listed("namespace", "v1/namespaces", namespace)
     return {
         "version": version,
-        "distribution": survey.distribution(version, nodes),
+        "distribution": distribution(version, nodes),
         "groups": sorted(groups),
         "nodes": [asdict(room) for room in rooms(nodes, [])],
         **lists,
-        "namespace": {"exists": bool(space), "level": survey.level(space[0]) if space else ""},
+        "namespace": {"exists": bool(space), "level": level(space[0]) if space else ""},
         "unread": unread,
     }
 

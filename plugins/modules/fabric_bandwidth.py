@@ -6,11 +6,132 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import bandwidth
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma import gids
+
+# " 65536      115421           0.00               97.51                0.185985": bytes, count, peak, average, rate
+RESULT_LINE = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
+NOT_YET_LISTENING = "Couldn't connect"
+# What NVIDIA's playbook states for one half of a port, and what owners of two Sparks measured with both halves at once:
+# the two halves share the cage's 200 Gb/s, so together they move less than twice 97.
+EXPECTED_HALF_GBPS, EXPECTED_FULL_GBPS = 97.0, 161.0
+# About nine tenths of these
+HALF_FLOOR, FULL_FLOOR = 87.0, 145.0
+DEGRADED_GBPS = 20.0  # measured: a degraded ConnectX-7 of a GB10 moves about 13 Gb/s although its link is healthy
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One rail between two hosts: the local RDMA device and GID index, the server's address and TCP port."""
+
+    rail: str
+    rdma_device: str
+    gid_index: int
+    server: str
+    port: int
+
+
+def lanes(
+    plan: Mapping[str, Any], host: str, server: str, client: str, vf_index: int, port: int, sysfs_root: str
+) -> list[Lane]:
+    """Return one lane per rail that both hosts have. Raise HostError if this host has no GID for its address."""
+    ends = {
+        name: {vf["rail"]: vf for vf in plan["hosts"][name]["vfs"] if vf["vf_index"] == vf_index}
+        for name in (server, client)
+    }
+    rails = sorted(ends[server].keys() & ends[client].keys())
+    expectations, findings = gids.check_expected(gids.read_devices(sysfs_root), [ends[host][rail] for rail in rails])
+    found = []
+    for rail, gid in zip(rails, expectations, strict=True):
+        if gid.index is None:
+            raise system.HostError(format_findings(findings))
+        own = ends[host][rail]
+        found.append(Lane(rail, gid.rdma_device, gid.index, ends[server][rail]["address"], port + own["rail_index"]))
+    return found
+
+
+def parse_average(output: str) -> float | None:
+    """Return the average Gb/s of ``ib_write_bw --report_gbits``; None if it printed no result."""
+    rows = RESULT_LINE.findall(output)
+    return float(rows[-1]) if rows else None
+
+
+def command(program: str, lane: Lane, duration: int) -> list[str]:
+    """Return the command for either end; ``program`` is ib_write_bw or ib_send_bw."""
+    options = f"-d {lane.rdma_device} -x {lane.gid_index} -p {lane.port} -F --report_gbits -D {duration}"
+    return [program, *options.split()]
+
+
+def serve(program: str, every: Sequence[Lane], duration: int) -> None:
+    """Start the servers as transient units with a time limit."""
+    for lane in every:
+        unit = f"gb10-bandwidth-{lane.port}"
+        system.run(["systemctl", "stop", f"{unit}.service"], check=False)
+        options = ["--quiet", "--collect", f"--unit={unit}", f"--property=RuntimeMaxSec={duration + 60}"]
+        system.run(["systemd-run", *options, *command(program, lane, duration)])
+
+
+def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:
+    """Run the clients of all lanes at the same time; return Gb/s by rail, and the errors."""
+    trouble: list[str] = []
+
+    def one(lane: Lane) -> tuple[str, float | None]:
+        said = ""
+
+        def attempt() -> str | None:
+            nonlocal said
+            done = system.run([*command(program, lane, duration), lane.server], check=False, timeout=duration + 60)
+            said = done.stdout + done.stderr
+            return None if NOT_YET_LISTENING in said else said
+
+        system.wait_for(attempt, timeout=10, step=0.5)
+        average = parse_average(said)
+        if average is None:
+            trouble.append(f"{lane.rail}: {program} gave no result: {' '.join(said.split())[-300:]}")
+        return lane.rail, average
+
+    with ThreadPoolExecutor(max_workers=max(1, len(every))) as pool:
+        return dict(pool.map(one, every)), trouble
+
+
+def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, full_floor: float) -> tuple[bool, str]:
+    """Judge the Gb/s per rail of one pair, all measured at the same time; None means that a rail moved nothing.
+
+    Each of several rails must reach its share of ``full_floor``: together they carry less than the sum of what each
+    carries alone.
+    Distinguishes a degraded ConnectX (all rails are slow on healthy links) from a fabric that uses only one half.
+    """
+    values = {rail: value or 0.0 for rail, value in sorted(measured.items())}
+    shown = ", ".join(f"{rail} {value:.1f}" for rail, value in values.items()) + " Gb/s"
+    dead = ", ".join(rail for rail, value in values.items() if value == 0.0)
+    half_floor = half_floor if len(values) < 2 else min(half_floor, full_floor / len(values))
+    crawling = ", ".join(rail for rail, value in values.items() if 0.0 < value < min(DEGRADED_GBPS, half_floor))
+    slow = ", ".join(rail for rail, value in values.items() if value < half_floor)
+    verdicts = [
+        (not values, "no rail in common, so nothing was measured"),
+        (
+            not any(values.values()),
+            f"no RDMA traffic at all ({shown}): see the errors below; if pings pass, a firewall or an ACL of the switch"
+            " drops UDP 4791",
+        ),
+        (bool(dead), f"half-rail: {dead} moved nothing while the other half works ({shown})"),
+        (
+            bool(crawling),
+            f"degraded: {crawling} is slow although the link is healthy ({shown}): unplug the power of both hosts for"
+            " a minute, a restart is not enough",
+        ),
+        (bool(slow), f"slow: {slow} below {half_floor:g} Gb/s ({shown})"),
+        (len(values) > 1 and sum(values.values()) < full_floor, f"slow: together below {full_floor:g} Gb/s ({shown})"),
+    ]
+    return next(((False, text) for wrong, text in verdicts if wrong), (True, shown))
 
 
 def main() -> None:
@@ -24,8 +145,8 @@ def main() -> None:
             "vf_index": {"type": "int", "default": 0},
             "port": {"type": "int", "default": 18515},
             "duration": {"type": "int", "default": 5},
-            "half_floor": {"type": "float", "default": bandwidth.HALF_FLOOR},
-            "full_floor": {"type": "float", "default": bandwidth.FULL_FLOOR},
+            "half_floor": {"type": "float", "default": HALF_FLOOR},
+            "full_floor": {"type": "float", "default": FULL_FLOOR},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
     )
@@ -34,15 +155,15 @@ def main() -> None:
     server, client = ends if params["side"] == "server" else (ends[1], ends[0])
     result: dict[str, Any] = {"changed": False, "msg": "", "ok": True, "measured": {}, "pair": [client, server]}
     try:
-        lanes = bandwidth.lanes(
+        pairs = lanes(
             params["plan"], params["host"], server, client, params["vf_index"], params["port"], params["sysfs_root"]
         )
         if params["side"] == "server":
-            bandwidth.serve(params["program"], lanes, params["duration"])
-            result["msg"] = f"{len(lanes)} servers wait for {client}"
+            serve(params["program"], pairs, params["duration"])
+            result["msg"] = f"{len(pairs)} servers wait for {client}"
         else:
-            measured, trouble = bandwidth.measure(params["program"], lanes, params["duration"])
-            good, verdict = bandwidth.judge_bandwidth(measured, params["half_floor"], params["full_floor"])
+            measured, trouble = measure(params["program"], pairs, params["duration"])
+            good, verdict = judge_bandwidth(measured, params["half_floor"], params["full_floor"])
             result.update(ok=good, measured=measured, msg="\n".join([f"{client} → {server}: {verdict}", *trouble]))
     except (system.HostError, OSError) as error:
         module.fail_json(**{**result, "ok": False, "msg": system.explain(error)})

@@ -10,12 +10,16 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import images
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import objects
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import FORBIDDEN, ClusterError, tolerated
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import (
+    hints,
+    latest_warnings,
+    pod_lines,
+    quoted,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 1
@@ -28,11 +32,11 @@ class Pull:
     def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
         self._cluster, self._options, self.image = cluster, options, options["image"]
         self._namespace = options["namespace"]
-        recorded = cluster.config_map(self._namespace, RECORD).get(images.record_key(self.image), "")
-        self.pinned = images.digest_in(self.image) or recorded
-        self.name = images.reference(self.image, self.pinned)
-        nodes = {images.host_of(node): node for node in self._known_nodes()}
-        self._offered = any(self._wanted(images.held(node, self.image, self.pinned)) for node in nodes.values())
+        recorded = cluster.config_map(self._namespace, RECORD).get(objects.record_key(self.image), "")
+        self.pinned = objects.digest_in(self.image) or recorded
+        self.name = objects.reference(self.image, self.pinned)
+        nodes = {objects.host_of(node): node for node in self._known_nodes()}
+        self._offered = any(self._wanted(objects.held(node, self.image, self.pinned)) for node in nodes.values())
         self.absent = [host for host in options["nodes"] if host not in nodes]
         self.nodes = {host: nodes[host] for host in options["nodes"] or sorted(nodes) if host in nodes}
         self.found: dict[str, str] = {}
@@ -47,8 +51,8 @@ class Pull:
 
     def pods(self) -> dict[str, dict[str, Any]]:
         """Return the pods that pull the image, by the node's name."""
-        found = self._cluster.pods(self._namespace, images.selector(self.name))
-        return {pod["spec"]["nodeSelector"][images.HOSTNAME]: pod for pod in found}
+        found = self._cluster.pods(self._namespace, objects.selector(self.name))
+        return {pod["spec"]["nodeSelector"][objects.HOSTNAME]: pod for pod in found}
 
     def _wanted(self, digest: str) -> bool:
         """Return whether a node with this digest has the image that the others need."""
@@ -58,14 +62,14 @@ class Pull:
         """Return whether all nodes have the image; a node without it gets a pod that pulls it."""
         pods = self.pods()
         for host, node in self.nodes.items():
-            if digest := images.held(node, self.image, self.pinned) or images.pulled(pods.get(host, {})):
+            if digest := objects.held(node, self.image, self.pinned) or objects.pulled(pods.get(host, {})):
                 self.found[host] = digest
         missing = [host for host in self.nodes if host not in self.found]
         self.later = self._later(missing, pods)
         for host in missing:
             if host not in pods and host not in self.later:
                 words = (self._options[key] for key in ("pull_policy", "command", "host_network"))
-                self._cluster.create_pod(self._namespace, images.pull_pod(self.name, host, *words))
+                self._cluster.create_pod(self._namespace, objects.pull_pod(self.name, host, *words))
         return not missing
 
     def _later(self, missing: list[str], pods: Container[str]) -> list[str]:
@@ -114,9 +118,9 @@ class Pull:
 
     def advice(self) -> list[str]:
         """Return how to accept another image, if a recorded digest is what prevents it."""
-        if not self.pinned or images.digest_in(self.image):
+        if not self.pinned or objects.digest_in(self.image):
             return []
-        patch = json.dumps({"data": {images.record_key(self.image): None}}, separators=(",", ":"))
+        patch = json.dumps({"data": {objects.record_key(self.image): None}}, separators=(",", ":"))
         command = f"kubectl -n {self._namespace} patch configmap {RECORD} --type merge -p '{patch}'"
         return [f"{self.pinned} was recorded on first use. To accept what {self.image} is now, run {command}"]
 
@@ -124,7 +128,7 @@ class Pull:
         """Record the digest of the first use; return whether it was recorded now."""
         if self.pinned:
             return False
-        self._cluster.add_to_config_map(self._namespace, RECORD, {images.record_key(self.image): digest})
+        self._cluster.add_to_config_map(self._namespace, RECORD, {objects.record_key(self.image): digest})
         return True
 
 
@@ -174,7 +178,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         wanted = pull.pinned or pull.found[next(iter(pull.nodes))]
         if wrong := pull.mismatch(wanted):
             module.fail_json(msg="\n".join(wrong), **result)
-        result |= {"changed": pull.record(wanted), "digest": wanted, "image": images.reference(pull.image, wanted)}
+        result |= {"changed": pull.record(wanted), "digest": wanted, "image": objects.reference(pull.image, wanted)}
     except ClusterError as error:
         module.fail_json(msg=str(error), **result)
     module.exit_json(msg=f"{result['image']} is on {', '.join(pull.nodes)}.", **result)

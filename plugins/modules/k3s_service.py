@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import service
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     code, output, error = run(["systemctl", "show", "--property=ActiveState,UnitFileState", unit])
     if code != 0:
         module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
-    properties = service.parse_properties(output)
+    properties = airgap.parse_properties(output)
     start = module.params["state"] == "restarted" or properties.get("ActiveState") != "active"
     enable = module.params["enabled"] and properties.get("UnitFileState") != "enabled"
     steps = [["daemon-reload"]] if module.params["daemon_reload"] else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap, service
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
 
 
 def main() -> None:
@@ -24,15 +24,15 @@ def main() -> None:
     code, output, error = module.run_command([*command, f"{module.params['name']}.service"])
     if code != 0:
         module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
-    properties = service.parse_properties(output)
+    properties = airgap.parse_properties(output)
     changed = [Path(name).stat().st_ctime for name in module.params["files"] if Path(name).is_file()]
     module.exit_json(
         changed=False,
         active=properties.get("ActiveState") == "active",
-        running=properties.get("ActiveState") in service.RUNNING,
+        running=properties.get("ActiveState") in airgap.RUNNING,
         enabled=properties.get("UnitFileState") == "enabled",
         held=[name for name, wanted in module.params["sums"].items() if airgap.holds(Path(name), wanted)],
-        stale=service.is_stale(properties, changed),
+        stale=airgap.is_stale(properties, changed),
     )
 
 

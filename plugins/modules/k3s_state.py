@@ -2,14 +2,156 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""Exchange the state of a server for that of a backup, and keep the old one until the new one has proved itself.
+
+Everything is renamed within its file system: the new state is complete before the old one moves. An interrupted
+exchange is put back by the next one.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive, exchange
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive
+
+_BESIDE = ".gb10-restore"
+_PLAN = "existed.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Files and directories that are exchanged, by their names in ``directory``."""
+
+    directory: Path
+    names: tuple[str, ...]
+
+    @property
+    def beside(self) -> Path:
+        """The directory on the same file system for the new and the old state, which K3s does not read."""
+        return self.directory / _BESIDE
+
+    @property
+    def old(self) -> Path:
+        """Where the old state is kept."""
+        return self.beside / "old"
+
+
+def places(root: Path, data_dir: str) -> list[Place]:
+    """Return the places of a server: its state, its configuration, and the password of its node."""
+    return [
+        Place(root / data_dir.strip("/") / "server", archive.STATE),
+        *(Place((root / path).parent, ((root / path).name,)) for path in (archive.CONFIG_DIR, archive.PASSWORD)),
+    ]
+
+
+def replace(root: Path, data_dir: str, source: Path) -> str:
+    """Replace the state by that of the archive; return the path of its newest snapshot below ``root``, or "".
+
+    Raise archive.Refused or archive.Damaged before anything of the state has moved. An older exchange that was neither
+    settled nor put back is put back first.
+    """
+    found = places(root, data_dir)
+    put_back(found)
+    server = found[0].directory
+    for place in found:
+        place.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.rmtree(place.beside, ignore_errors=True)
+        (place.beside / "new").mkdir(parents=True, mode=0o700)
+        place.beside.chmod(0o700)
+    below = {place: str(place.directory.relative_to(root)) for place in found}
+    targets = {f"{below[place]}/{name}": place.beside / "new" for place in found for name in place.names}
+    try:
+        content = archive.unpack(source, data_dir, targets)
+    except (archive.Refused, archive.Damaged, OSError):
+        for place in found:
+            shutil.rmtree(place.beside, ignore_errors=True)
+        raise
+    for place in found:
+        new = place.beside / "new" / below[place]
+        # An archive of before the password was saved leaves that of the node; one without configuration, too.
+        names = place.names if place.directory == server else tuple(n for n in place.names if (new / n).exists())
+        _set_aside(place, names)
+        for name in names:
+            if (new / name).exists():
+                (new / name).rename(place.directory / name)
+    newest = archive.snapshots(content, data_dir)[-1:]
+    return str(server / archive.SNAPSHOTS / newest[0]) if newest else ""
+
+
+def set_aside(root: Path, data_dir: str, names: Sequence[str]) -> bool:
+    """Move these parts of the server's state away; an older state that was kept stays the kept one. Tell of a change.
+
+    K3s refuses to join a restored cluster with certificates, credentials or a datastore of before.
+    """
+    place = Place(root / data_dir.strip("/") / "server", tuple(names))
+    if (place.old / _PLAN).exists():
+        left = [place.directory / name for name in names]
+        changed = any(path.exists() for path in left)
+        for path in left:
+            _remove(path)
+        return changed
+    if not any((place.directory / name).exists() for name in names):
+        return False
+    _set_aside(place, names)
+    return True
+
+
+def _set_aside(place: Place, names: Sequence[str]) -> None:
+    place.old.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place.beside.chmod(0o700)
+    existed = {name: (place.directory / name).exists() for name in names}
+    # Written before anything moves, so that an interrupted exchange is known.
+    plan = place.old / _PLAN
+    plan.with_suffix(".part").write_text(json.dumps(existed), encoding="utf-8")
+    plan.with_suffix(".part").rename(plan)
+    for name in names:
+        if existed[name]:
+            (place.directory / name).rename(place.old / name)
+
+
+def put_back(found: Sequence[Place]) -> bool:
+    """Return to the state that was kept, whatever stands in its place now; tell whether there was one."""
+    changed = False
+    for place in found:
+        plan = place.old / _PLAN
+        if plan.exists():
+            for name, existed in json.loads(plan.read_text(encoding="utf-8")).items():
+                if (place.old / name).exists():
+                    _remove(place.directory / name)
+                    (place.old / name).rename(place.directory / name)
+                elif not existed:
+                    _remove(place.directory / name)
+            changed = True
+        shutil.rmtree(place.beside, ignore_errors=True)
+    return changed
+
+
+def settle(found: Sequence[Place]) -> bool:
+    """Delete the state that was kept, except snapshots of etcd that the new one lacks; tell of a change."""
+    changed = False
+    for place in found:
+        kept, now = place.old / archive.SNAPSHOTS, place.directory / archive.SNAPSHOTS
+        if kept.is_dir() and now.is_dir():
+            for path in kept.iterdir():
+                if not (now / path.name).exists():
+                    path.rename(now / path.name)
+        if place.beside.exists():
+            shutil.rmtree(place.beside)
+            changed = True
+    return changed
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def main() -> None:
@@ -28,16 +170,16 @@ def main() -> None:
     result: dict[str, Any] = {"changed": True, "snapshot": ""}
     if module.check_mode:
         module.exit_json(**result)
-    found = exchange.places(root, data_dir)
+    found = places(root, data_dir)
     try:
         if state == "replaced":
-            result["snapshot"] = exchange.replace(root, data_dir, Path(module.params["src"]))
+            result["snapshot"] = replace(root, data_dir, Path(module.params["src"]))
         elif state == "aside":
-            result["changed"] = exchange.set_aside(root, data_dir, module.params["names"])
+            result["changed"] = set_aside(root, data_dir, module.params["names"])
         elif state == "kept":
-            result["changed"] = exchange.put_back(found)
+            result["changed"] = put_back(found)
         else:
-            result["changed"] = exchange.settle(found)
+            result["changed"] = settle(found)
     except (archive.Refused, archive.Damaged, OSError) as error:
         module.fail_json(msg=f"The state of this server was not exchanged: {error}", changed=False)
     module.exit_json(**result)

@@ -2,18 +2,140 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan the order of an upgrade, also after an interrupted one.
+
+An annotation on the namespace and the nodes marks an upgrade in progress, so that an interrupted one can be resumed.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import upgrade
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.airgap import parse_k3s_version
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, UPGRADE
+
+Action = Literal["stop-group", "upgrade", "release", "start-group", "verify"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host: ``installed`` is its binary's version; ``stale`` is true while its service still runs older files.
+
+    ``marked`` is true if an unfinished upgrade cordoned the node.
+    """
+
+    host: str
+    server: bool
+    installed: str
+    stale: bool = False
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step; ``host`` is empty for steps of the model group."""
+
+    action: Action
+    host: str = ""
+    before: str = ""
+    after: str = ""
+
+    def __str__(self) -> str:
+        texts = {
+            "stop-group": "stop the whole model group",
+            "upgrade": f"{self.host}: drain, {self.before} -> {self.after}, wait until ready, uncordon",
+            "release": f"{self.host}: runs {self.after} already, uncordon it",
+            "start-group": "start the whole model group",
+            "verify": "verify the transport",
+        }
+        return texts[self.action]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps in order; empty if a finding is an error."""
+
+    steps: tuple[Step, ...]
+    findings: tuple[Finding, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, with the order of steps as text."""
+        return {
+            "steps": [asdict(step) for step in self.steps],
+            "order": [f"{number}. {step}" for number, step in enumerate(self.steps, start=1)],
+            "hosts": [step.host for step in self.steps if step.host],
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def _check(node: Node, target: str) -> Finding | None:
+    """Return why ``target`` is not possible on this node."""
+    if not node.installed:
+        reason = "no K3s of this collection is installed here"
+        remedy = "Run playbook kubernetes first, or --limit the upgrade to the hosts that are in the cluster"
+        return Finding("error", "upgrade.not_installed", "k3s", None, reason, remedy, node.host)
+    have, want = parse_k3s_version(node.installed), parse_k3s_version(target)
+    if want < have:
+        reason = f"{node.installed} is newer, and K3s's datastore can't go back"
+        remedy = "Restore a backup of the older release instead, or correct k3s_version"
+        return Finding("error", "upgrade.downgrade", "k3s_version", target, reason, remedy, node.host)
+    major, minor = have.release[:2]
+    if want.release[0] != major or want.release[1] > minor + 1:
+        reason = f"{node.installed} runs here, and Kubernetes supports one minor release at a time"
+        remedy, source = f"Upgrade to the newest v{major}.{minor + 1} first", "Kubernetes version skew policy"
+        return Finding("error", "upgrade.skips_minor", "k3s_version", target, reason, remedy, node.host, source)
+    return None
+
+
+def plan_upgrade(nodes: Sequence[Node], target: str, *, group_running: bool, group_stopped_by_us: bool) -> Plan:
+    """Return the steps: servers before agents, each in the given order, and the model group stopped around them.
+
+    ``group_running`` is the state in the cluster. ``group_stopped_by_us`` means that an interrupted run stopped the
+    group; it is then started at the end although it is not running now. Raise ValueError for an invalid ``target``.
+    """
+    parse_k3s_version(target)
+    findings = [finding for node in nodes if (finding := _check(node, target))]
+    if findings:
+        return Plan((), tuple(findings))
+    ordered = [node for node in nodes if node.server] + [node for node in nodes if not node.server]
+    steps = []
+    for node in ordered:
+        if node.stale or parse_k3s_version(node.installed) != parse_k3s_version(target):
+            steps.append(Step("upgrade", node.host, node.installed, target))
+        elif node.marked:
+            steps.append(Step("release", node.host, node.installed, target))
+    restart = group_stopped_by_us or (group_running and any(step.action == "upgrade" for step in steps))
+    if restart:
+        if group_running and any(step.action == "upgrade" for step in steps):
+            steps.insert(0, Step("stop-group"))
+        steps += [Step("start-group"), Step("verify")]
+    return Plan(tuple(steps), ())
+
+
+def read_nodes(hosts: Iterable[Mapping[str, Any]], cluster_nodes: Iterable[Mapping[str, Any]]) -> list[Node]:
+    """Return the hosts with their marks of an interrupted upgrade; ``cluster_nodes`` are the API's Node objects."""
+    marked = {node["metadata"]["name"] for node in cluster_nodes if UPGRADE in _annotations(node)}
+    return [
+        Node(host["host"], host["server"], host["installed"], host["stale"], host["node"] in marked) for host in hosts
+    ]
+
+
+def _annotations(resource: Mapping[str, Any]) -> Mapping[str, str]:
+    return resource["metadata"].get("annotations") or {}
+
+
+def running_instances(pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the instances of the model groups to which these pods belong."""
+    labels = (pod["metadata"].get("labels") or {} for pod in pods)
+    return sorted({found[INSTANCE] for found in labels if INSTANCE in found})
 
 
 def main() -> None:
@@ -41,9 +163,9 @@ def main() -> None:
     result: dict[str, Any] = {"changed": False, "instances": []}
     try:
         cluster = Cluster(options["kubeconfig"], options["context"])
-        result["instances"] = upgrade.running_instances(cluster.pods(options["namespace"], INSTANCE))
-        plan = upgrade.plan_upgrade(
-            upgrade.read_nodes(options["nodes"], cluster.nodes()),
+        result["instances"] = running_instances(cluster.pods(options["namespace"], INSTANCE))
+        plan = plan_upgrade(
+            read_nodes(options["nodes"], cluster.nodes()),
             options["version"],
             group_running=bool(result["instances"]),
             group_stopped_by_us=UPGRADE in cluster.namespace_annotations(options["namespace"]),

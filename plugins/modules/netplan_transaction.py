@@ -19,11 +19,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import network_
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan import (
     files,
     interfaces,
-    others,
     record,
     renderer,
     transaction,
-    transit,
     undo,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import gids
@@ -48,7 +46,7 @@ class Transaction:
             raise system.HostError(f"Nothing was changed: pfs and vfs are not a host's fabric plan: {error}") from error
         links = system.links()
         held = self.result["held"] = transaction.held_vfs(desired, links)
-        protected = others.protected_interfaces(self.params["management_interfaces"], links)
+        protected = files.protected_interfaces(self.params["management_interfaces"], links)
         findings = interfaces.check(desired, links, protected, held, vfs_may_come)
         self.result["findings"] = [finding.as_dict() for finding in findings]
         if has_errors(findings):
@@ -94,7 +92,7 @@ class Transaction:
                 self.paths["netplan"]: interfaces.render_netplan(desired),
                 self.paths["sysctl"]: interfaces.render_sysctl(desired),
                 **drop_ins(names),
-                **transit.files(forwarding),
+                **renderer.files(forwarding),
             },
             sysctls=sysctls,
             links=list(dict.fromkeys([*names, *earlier])),
@@ -106,7 +104,7 @@ class Transaction:
 
         def differences() -> list[str]:
             found = interfaces.deviations(desired, system.links(), held) + transaction.wrong_sysctls(sysctls)
-            found += transit.deviations({interface.name: interface.routes for interface in desired}, forwarding)
+            found += renderer.deviations({interface.name: interface.routes for interface in desired}, forwarding)
             if self.params["check_gids"]:
                 found += interfaces.gid_deviations(desired, held, gids.read_devices(self.params["sysfs_root"]))
             return found

@@ -2,19 +2,54 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""Report why Kubernetes nodes are not ready for the model.
+
+No message contains an API object.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s.nodes import missing_on_nodes
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import units
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
+
+
+def lacks(node: Mapping[str, Any], wanted: Mapping[str, int]) -> list[str]:
+    """Return, in words, why a node is not ready or does not offer ``{resource: smallest number}``."""
+    status = node.get("status", {})
+    ready: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
+    found = [] if ready.get("status") == "True" else [f"is not ready ({ready.get('message') or 'it never reported'})"]
+    offered = status.get("allocatable") or {}
+    return found + [
+        f"offers {units(offered.get(name, 0))} of {least} {name}"
+        for name, least in wanted.items()
+        if units(offered.get(name, 0)) < least
+    ]
+
+
+def missing_on_nodes(
+    nodes: Sequence[Mapping[str, Any]],
+    names: Iterable[str],
+    resources: Mapping[str, int],
+    of_node: Mapping[str, Iterable[str]],
+) -> list[str]:
+    """Return a sentence for each node of ``names`` (empty: all) that is absent, not ready, or offers too little."""
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    found = []
+    for name in list(names) or sorted(by_name):
+        wanted = dict.fromkeys(of_node.get(name, ()), 1) | dict(resources)
+        wrong = lacks(by_name[name], wanted) if name in by_name else ["has not joined the cluster"]
+        if wrong:
+            found.append(f"{name} {' and '.join(wrong)}")
+    return found or ([] if by_name else ["no node has this label"])
+
 
 POLL_SECONDS = 2
 # Kubernetes stores the events of nodes in this namespace.

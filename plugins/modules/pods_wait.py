@@ -11,9 +11,15 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import daemons_behind, pod_lines, ready
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import (
+    daemons_behind,
+    hints,
+    latest_warnings,
+    pod_lines,
+    quoted,
+    ready,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 2

@@ -14,9 +14,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, RANK, SIDECAR
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.start_log import progress
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog

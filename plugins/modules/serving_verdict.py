@@ -2,20 +2,188 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""The pod in which an image judges the command lines of a group, and what it answered.
+
+The program in the pod is ``roles/sglang/files/ask_sglang.py``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import verdict
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import VERDICT
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, OWNER, VERDICT
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import HOSTNAME, brief_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
+
+CONTAINER = "ask"
+MARK = "gb10-verdict "
+PROGRAM = "sglang.launch_server"
+# Linux limits one argument of a program to 128 KiB (MAX_ARG_STRLEN).
+LONGEST = 131_000
+SHOWN = 12
+SHOWN_LENGTH = 600
+VERDICTS = ("accepted", "refused", "unknown")
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the image says about one rank. Values are ``[given, becomes]``; ``overruled`` are those that were given."""
+
+    rank: int
+    verdict: str
+    message: str = ""
+    release: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    overruled: Mapping[str, Any] = field(default_factory=dict)
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = ""
+    seconds: float = 0
+    mebibytes: float = 0
+
+
+def server_flags(argv: Sequence[str]) -> list[str]:
+    """Return the words after the program's name, all if it is not among them."""
+    words = list(argv)
+    return words[words.index(PROGRAM) + 1 :] if PROGRAM in words else words
+
+
+def question(ranks: Iterable[Mapping[str, Any]], files: Iterable[Mapping[str, Any]], gpu: Json, limit: int) -> str:
+    """Return the argument of the program; raise ValueError if it is longer than the kernel admits.
+
+    ``files`` are small files of the models with their path in ``source`` and their base64 ``content``.
+    """
+    texts: dict[str, dict[str, str]] = {}
+    for file in files:
+        path = PurePosixPath(str(file["source"]))
+        text = base64.b64decode(file["content"]).decode("utf-8", "replace")
+        texts.setdefault(str(path.parent), {})[path.name] = text
+    asked = {
+        "gpu": gpu,
+        "limit": limit,
+        "files": texts,
+        "ranks": [
+            {"rank": each["rank"], "argv": server_flags(each["argv"]), "env": dict(each.get("env") or {})}
+            for each in ranks
+        ],
+    }
+    packed = base64.b64encode(zlib.compress(json.dumps(asked, sort_keys=True).encode(), 9)).decode()
+    if len(packed) > LONGEST:
+        raise ValueError(f"the command lines and the models' configurations have {len(packed)} bytes, too many")
+    return packed
+
+
+def verdict_pod(instance: str, image: str, node: str, pull_policy: str, program: str, asked: str) -> Json:
+    """Return the pod. It has neither GPU nor fabric, and the Pod Security level restricted admits it."""
+    text = json.dumps([image, node, program, asked])
+    name = hashlib.sha256(text.encode()).hexdigest()[:10]
+    container = {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": pull_policy,
+        "command": ["python3", "-c", program, asked],
+        "env": [
+            # NVIDIA's container runtime gives an image's container all GPUs unless this variable forbids it.
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+            {"name": "HOME", "value": "/tmp"},
+        ],
+        # The whole import of SGLang took 0.5 GB; a node that serves has little memory left.
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "4", "memory": "3Gi"}},
+    }
+    meta = {"name": f"{instance}-verdict-{name}", "labels": {VERDICT: name, MANAGED_BY: OWNER}}
+    return brief_pod(meta, container, {"nodeSelector": {HOSTNAME: node}})
+
+
+def ended(pod: Mapping[str, Any]) -> bool:
+    """Return whether the program has ended."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def why_ended(pod: Mapping[str, Any]) -> str:
+    """Return how the program ended (``OOMKilled, exit code 137``); empty if it ended well."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or []:
+        end = (status.get("state") or {}).get("terminated") or {}
+        if code := end.get("exitCode"):
+            return f"{end.get('reason') or 'Error'}, exit code {code}"
+    return ""
+
+
+def answers(lines: Iterable[str], ranks: Iterable[int], reason: str) -> list[Answer]:
+    """Return an answer per rank. A rank without a complete answer is unknown, because of ``reason``."""
+    found: dict[int, Answer] = {}
+    for line in lines:
+        if line.startswith(MARK):
+            answer = _read(line.removeprefix(MARK))
+            if answer:
+                found[answer.rank] = answer
+    return [found.get(rank) or Answer(rank, "unknown", reason) for rank in ranks]
+
+
+def _read(text: str) -> Answer | None:
+    """Return an answer; None for anything that is not a whole one."""
+    try:
+        said = json.loads(text)
+        answer = Answer(**{key: said[key] for key in Answer.__dataclass_fields__ if key in said})
+    except (ValueError, TypeError, LookupError):
+        return None
+    parts = (answer.changes, answer.overruled, answer.resolved)
+    right = isinstance(answer.rank, int) and answer.verdict in VERDICTS and isinstance(answer.message, str)
+    both = all(isinstance(part, dict) for part in parts) and all(
+        isinstance(pair, list) and len(pair) == 2 for part in parts[:2] for pair in part.values()
+    )
+    return answer if right and both else None
+
+
+def judged(found: Sequence[Answer], patched: Sequence[str] = ()) -> Json:
+    """Return the verdict on the group: ``verdict``, ``why``, ``msg`` and the answers of the ``ranks``.
+
+    A refusal of an image that is still to be patched says nothing about the patched one.
+    """
+    worst = next((kind for kind in ("refused", "unknown") if any(a.verdict == kind for a in found)), "accepted")
+    texts: dict[str, list[int]] = {}
+    for answer in found:
+        if answer.verdict == worst and answer.message:
+            texts.setdefault(answer.message, []).append(answer.rank)
+    said = [f"{_ranks(own)}: {text}" if len(own) < len(found) else text for text, own in texts.items()]
+    why = cut("; ".join(said), SHOWN_LENGTH)
+    if worst == "refused" and patched:
+        worst, why = "unknown", f"{why} (without the patches {', '.join(patched)}, which run only in the group's pods)"
+    release = next((answer.release for answer in found if answer.release), "")
+    name = f"SGLang {release}".strip()
+    shown = {
+        "accepted": f"{name} in the image accepts the command lines of all {len(found)} ranks.",
+        "refused": f"{name} in the image refuses the command line: {why}",
+        "unknown": f"Warning: SGLang in the image could not be asked about the command lines: {why}",
+    }
+    lines = [shown[worst]]
+    if worst == "accepted" and found:
+        pairs = found[0].overruled.items()
+        lines += [f"  {key}: asked for {cut(str(a), 80)}, will run {cut(str(b), 80)}" for key, (a, b) in pairs][:SHOWN]
+    return {
+        "verdict": worst,
+        "why": why,
+        "msg": "\n".join(lines),
+        "release": release,
+        "ranks": [asdict(answer) for answer in found],
+    }
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
 
 POLL_SECONDS = 1
 LOG_LINES = 2000
@@ -34,7 +202,7 @@ class Ask:
         self.seen = next(iter(self._cluster.pods(self._namespace, self._selector)), {})
         if not self.seen:
             self._cluster.create_pod(self._namespace, self._pod)
-        return verdict.ended(self.seen)
+        return ended(self.seen)
 
     def line(self) -> str:
         """Return what the pod waits for."""
@@ -42,23 +210,23 @@ class Ask:
 
     def said(self) -> list[str]:
         """Return the lines of the program."""
-        return self._cluster.log_end(self._namespace, self._pod["metadata"]["name"], verdict.CONTAINER, LOG_LINES)
+        return self._cluster.log_end(self._namespace, self._pod["metadata"]["name"], CONTAINER, LOG_LINES)
 
     def finish(self) -> None:
         """Delete the pod."""
         self._cluster.delete_pod(self._namespace, self._pod["metadata"]["name"])
 
 
-def answered(ask: Ask, ranks: list[int], part: Slice) -> list[verdict.Answer] | None:
+def answered(ask: Ask, ranks: list[int], part: Slice) -> list[Answer] | None:
     """Return an answer per rank, None if the wait goes on; raise ClusterError."""
     done = poll(ask.look, bool, part.seconds, POLL_SECONDS)
     if not done and not part.last:
         return None
     if done:
-        end = verdict.why_ended(ask.seen)
+        end = why_ended(ask.seen)
         reason = f"the check ended early{f' ({end})' if end else ''}"
-        return verdict.answers(ask.said(), ranks, reason)
-    return verdict.answers([], ranks, f"no answer after {part.waited:.0f} s: {ask.line()}")
+        return answers(ask.said(), ranks, reason)
+    return answers([], ranks, f"no answer after {part.waited:.0f} s: {ask.line()}")
 
 
 def main(make: Callable[..., Any] = AnsibleModule) -> None:
@@ -89,10 +257,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     part = Slice(options["timeout"], options["progress"])
     try:
         # The program ends before the wait for it does, so that it can say which ranks it did not reach.
-        asked = verdict.question(
-            options["ranks"], options["files"], options["gpu"], max(1, options["timeout"] * 9 // 10)
-        )
-        pod = verdict.verdict_pod(
+        asked = question(options["ranks"], options["files"], options["gpu"], max(1, options["timeout"] * 9 // 10))
+        pod = verdict_pod(
             options["instance"], options["image"], options["node"], options["pull_policy"], options["program"], asked
         )
         ask = Ask(Cluster(options["kubeconfig"], options["context"]), options["namespace"], pod)
@@ -104,8 +270,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         ask.finish()
     except (ClusterError, ValueError) as problem:
         # A check that cannot run says nothing about the command line.
-        found = verdict.answers([], ranks, str(problem))
-    result |= verdict.judged(found or [], options["patches"])
+        found = answers([], ranks, str(problem))
+    result |= judged(found or [], options["patches"])
     if options["plan"] and result["ranks"]:
         first = result["ranks"][0] | {"verdict": result["verdict"], "message": result["why"]}
         result["ansible_facts"] = {"gb10_serving_plan": options["plan"] | {"image_verdict": first}}

@@ -16,7 +16,7 @@ import pytest
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.patches import Patch, load_patches
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Patch, load_patches
 
 ROOT = Path(__file__).resolve().parents[2]
 PATCHES = ROOT / "profiles" / "patches"

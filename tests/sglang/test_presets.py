@@ -13,9 +13,8 @@ import pytest
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, find, find_draft
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve, topology_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.render import topology_argv
 
 LIBRARY = Library.load()
 NEWEST = [str(catalogue.version) for catalogue in LIBRARY.knowledge.history.catalogues[-3:]]

@@ -18,9 +18,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import find_matching
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, load_history
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge, topology_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.render import topology_argv
 from sglang_profiles import matrix
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,8 @@ import _sglang_environment
 import pytest
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve, topology_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.render import topology_argv
 from sglang_profiles import duplicates, matrix
 
 ROOT = Path(__file__).resolve().parents[2]

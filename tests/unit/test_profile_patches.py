@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.patches import load_patches, select_patches
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import load_patches, select_patches
 from sglang_cases import KNOWLEDGE, PROFILES
 
 PATCHES = PROFILES / "patches"

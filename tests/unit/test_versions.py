@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s.service import EXAMPLE
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.airgap import EXAMPLE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import TESTED_LINES
 
 ROOT = Path(__file__).resolve().parents[2]

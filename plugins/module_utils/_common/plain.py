@@ -4,10 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return one line per row, with every column as wide as its widest cell; all rows must have the same length."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
 
 T = TypeVar("T")
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .events import last_event, tells_more
 from .labels import INSTANCE, RANK, REVISION, VF_INDEX, number
-from .pod_state import crash, ready, stuck_container, trouble
+from .pod_state import crash, last_event, ready, stuck_container, tells_more, trouble
 
 # A rank that starts before rank 0 may crash once or twice. Waiting does not help after so many crashes with the same
 # failure, or after so many crashes of any kind.

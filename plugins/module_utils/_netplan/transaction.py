@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .._host import netns, system
-from . import files, others, renderer
+from . import files, renderer
 from .files import Attributes
 from .interfaces import Interface
 from .record import LinkState, Manifest, State
@@ -111,7 +111,7 @@ def execute(state: State, change: Change, differences: Callable[[], list[str]], 
 
     The caller holds the lock of the state and has seen, since then, that no change is pending.
     """
-    answering = others.answering_gateways()
+    answering = files.answering_gateways()
     manifest = record(change)
     staged = stage_all(change)
     try:
@@ -126,10 +126,10 @@ def execute(state: State, change: Change, differences: Callable[[], list[str]], 
         if not trouble:
 
             def wrong() -> list[str]:
-                return differences() + others.differences(manifest.others, others.observe(manifest.links))
+                return differences() + files.differences(manifest.others, files.observe(manifest.links))
 
             system.wait_for(lambda: not wrong(), settle)
-            silent = sorted(set(answering) - set(others.answering_gateways()))
+            silent = sorted(set(answering) - set(files.answering_gateways()))
             trouble = wrong() + [f"gateway {gateway} answered before and does not answer now" for gateway in silent]
         if not trouble:
             state.mark_applied(manifest)
@@ -161,7 +161,7 @@ def record(change: Change) -> Manifest:
         states,
         sysctls,
         change.forget,
-        others=others.observe(change.links),
+        others=files.observe(change.links),
         networkd=system.is_active(renderer.NETWORKD),
         attributes={name: attributes for name, (_content, attributes) in present.items() if attributes},
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .._host import system
-from . import files, others, renderer, transit
+from . import files, renderer
 from .record import APPLIED, RETRY_S, UNDOING, LinkState, Manifest, State, load
 
 TIMER = "gb10-netplan-undo-timer"
@@ -77,7 +77,7 @@ def clean_up(state: State, manifest: Manifest) -> list[str]:
             leftover.unlink(missing_ok=True)
 
     def remove_directories() -> None:
-        for drop_in in (renderer.NETWORKD_DROP_IN, transit.WANT):
+        for drop_in in (renderer.NETWORKD_DROP_IN, renderer.WANT):
             # Debian and Ubuntu do not ship these directories.
             if drop_in.parent.is_dir() and not any(drop_in.parent.iterdir()):
                 drop_in.parent.rmdir()
@@ -203,7 +203,7 @@ def restore(manifest: Manifest, name: str) -> None:
 
 def lasting(manifest: Manifest) -> list[str]:
     """Return how interfaces, addresses and routes differ from those before the change."""
-    return link_differences(manifest.links) + others.differences(manifest.others, others.observe(manifest.links))
+    return link_differences(manifest.links) + files.differences(manifest.others, files.observe(manifest.links))
 
 
 def link_differences(links: Mapping[str, LinkState]) -> list[str]:

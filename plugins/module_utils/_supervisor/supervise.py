@@ -15,13 +15,233 @@ import argparse
 import http.client
 import time
 import urllib.request
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .._in_pod.api import InPodApi
 from .._in_pod.pages import say
-from .._kube.labels import SIDECAR
+from .._kube.labels import MEMORY, MEMORY_OUT, SIDECAR
 from .._kube.start_log import progress
-from .state import WORK, History, Limits, Seen, acted, crashed, decide, is_starting, read_pod
+
+# A head is warm once it generated this many tokens in each of so many checks (five minutes). Health requests generate
+# one token each, so they do not count as work.
+BUSY_TOKENS = 50
+WARM_CHECKS = 60
+GENERATED = "sglang:generation_tokens_total"
+# Metrics that change while the head's scheduler works, and do not change because a client sends a request. A long
+# prefill changes no counter of finished requests, but realtime_tokens_total or, in releases without it, the tokens in
+# use.
+WORK = (
+    GENERATED,
+    "sglang:realtime_tokens_total",
+    "sglang:cuda_graph_passes_total",
+    "sglang:num_used_tokens",
+    "sglang:token_usage",
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The state of one pod; ``incarnation`` changes whenever its process restarts.
+
+    ``down`` tells that its process ended and the kubelet has not started the next one yet. ``memory`` says why the
+    group has to stop before the pod's node freezes.
+    """
+
+    name: str
+    started: bool = False
+    running: bool = False
+    incarnation: str = ""
+    address: str = ""
+    memory: str = ""
+    down: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a head may be stuck or a group partly new, and how long to wait between two restarts, in seconds.
+
+    A head is stuck while it answers 503 and its counters do not change, so ``stuck_after`` has to be longer than the
+    slowest single step of a warm head. Until a head is warm its steps may compile kernels (six minutes for one step
+    were seen), and ``first_step`` applies. A start is stuck if no rank has written a log line for ``start`` seconds.
+
+    After ``crashes`` crashes of one rank the group gets new pods: the kubelet starts a process again and again in the
+    pod that it has, and only a new pod gets its VFs and their addresses anew.
+    """
+
+    stuck_after: float = 120
+    first_step: float = 1800
+    start: float = 3600
+    part_after: float = 30
+    backoff_first: float = 30
+    backoff_most: float = 600
+    calm_after: float = 600
+    crashes: int = 6
+
+
+@dataclass
+class History:
+    """What the supervisor remembers between two checks."""
+
+    incarnations: tuple[str, ...] = ()
+    work: str = ""
+    tokens: float = 0.0
+    warm: int = 0
+    stuck_since: float | None = None
+    said: list[str] | None = None
+    silent_since: float | None = None
+    part_since: float | None = None
+    # The restarts of each pod's process when it was first seen or last healthy, by the pod's uid.
+    restarts_before: dict[str, int] = field(default_factory=dict)
+    healthy_since: float | None = None
+    restarts: int = 0
+    not_before: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def is_starting(seen: list[Seen]) -> bool:
+    """Return whether all ranks run, and some are still loading."""
+    return all(pod.running for pod in seen) and not all(pod.started for pod in seen)
+
+
+def decide(
+    seen: list[Seen],
+    healthy: bool | None,
+    history: History,
+    limits: Limits,
+    now: float,
+    work: str = "",
+    said: list[str] | None = None,
+) -> str:
+    """Return why the whole group must restart now, or an empty string; update ``history``.
+
+    ``healthy`` is the head's answer, None if it was not asked because some rank has not started yet; ``work`` are its
+    metrics, empty if they are unknown. ``said`` is the last line that each loading rank's start wrote, or None if a log
+    can't be read: then the start may go on.
+    """
+    incarnations = tuple(pod.incarnation for pod in seen)
+    history.restarts_before = dict(map(_counted, seen)) | history.restarts_before
+    if work:
+        tokens = generated(work)
+        history.warm = history.warm + (tokens - history.tokens >= BUSY_TOKENS) if tokens >= history.tokens else 0
+        history.tokens = tokens
+    if not is_starting(seen):
+        history.silent_since = None
+    elif history.silent_since is None or said is None or said != history.said:
+        history.silent_since = now
+    history.said = said
+    for pod in seen:
+        if pod.memory and now >= history.not_before:
+            return f"{pod.name}: {pod.memory}"
+    if all(pod.started for pod in seen) and healthy:
+        history.incarnations = incarnations
+        history.stuck_since = history.part_since = None
+        history.restarts_before = dict(map(_counted, seen))
+        history.healthy_since = history.healthy_since or now
+        if now - history.healthy_since >= limits.calm_after:
+            history.restarts = 0
+        return ""
+    history.healthy_since = None
+    running = all(pod.running for pod in seen)
+    # A rank that crashed is part of a group also while the kubelet waits before its next start.
+    present = all(pod.running or pod.down for pod in seen)
+    stuck = healthy is False and running and all(pod.started for pod in seen)
+    working = bool(work) and work != history.work
+    history.work = work or history.work
+    history.stuck_since = (now if working else history.stuck_since or now) if stuck else None
+    changed = [now_is != was for now_is, was in zip(incarnations, history.incarnations, strict=False)]
+    part = present and any(changed) and not all(changed)
+    if running and not part:
+        # Running ranks that all restarted, or none of which did, are one group, even while they are still loading.
+        history.incarnations = incarnations
+    history.part_since = (history.part_since or now) if part else None
+    if now < history.not_before:
+        return ""
+    old = [pod.name for pod, new in zip(seen, changed, strict=False) if not new]
+    return _overdue(history, limits, now, old) or _crashes(seen, history, limits)
+
+
+def _counted(pod: Seen) -> tuple[str, int]:
+    """Return the uid of a pod and how often its process was restarted."""
+    uid, _slash, restarts = pod.incarnation.partition("/")
+    return uid, int(restarts or 0)
+
+
+def _crashes(seen: list[Seen], history: History, limits: Limits) -> str:
+    """Return which rank crashed too often in its pod since the group was healthy, or an empty string."""
+    for pod in seen:
+        uid, restarts = _counted(pod)
+        crashes = restarts - history.restarts_before.get(uid, 0)
+        if crashes >= limits.crashes:
+            return f"{pod.name} crashed {crashes} times in the same pod; a new pod gets its VFs and addresses anew"
+    return ""
+
+
+def _overdue(history: History, limits: Limits, now: float, old: list[str]) -> str:
+    """Return which limit is over, or an empty string; ``old`` are the ranks that did not restart."""
+    patience = limits.stuck_after if history.warm >= WARM_CHECKS else max(limits.first_step, limits.stuck_after)
+    if history.stuck_since is not None and now - history.stuck_since >= patience:
+        return f"the head has been stuck for {now - history.stuck_since:.0f} s"
+    if history.silent_since is not None and now - history.silent_since >= limits.start:
+        return f"the start makes no progress: no rank has written a log line for {now - history.silent_since:.0f} s"
+    if history.part_since is not None and now - history.part_since >= limits.part_after:
+        return f"some ranks are new while {', '.join(old)} still belong to the old group"
+    return ""
+
+
+def generated(work: str) -> float:
+    """Return the number of generated tokens in the head's metrics."""
+    return sum(float(line.rpartition(" ")[2]) for line in work.splitlines() if line.startswith(GENERATED))
+
+
+def acted(history: History, limits: Limits, now: float) -> float:
+    """Record a restart; return the least number of seconds until the next one."""
+    pause: float = min(limits.backoff_first * 2**history.restarts, limits.backoff_most)
+    history.restarts += 1
+    history.not_before = now + pause
+    history.incarnations = ()
+    history.stuck_since = history.silent_since = history.part_since = history.healthy_since = None
+    history.warm, history.tokens = 0, 0.0
+    return pause
+
+
+def crashed(seen: list[Seen], before: dict[str, str]) -> list[str]:
+    """Return the pods whose process the kubelet restarted since the last check; update ``before``."""
+    found = []
+    for pod in seen:
+        if not pod.incarnation:
+            continue
+        uid = pod.incarnation.partition("/")[0]
+        was = before.get(pod.name, "")
+        was = was if was.startswith(f"{uid}/") else f"{uid}/0"
+        if was != pod.incarnation:
+            found.append(pod.name)
+        before[pod.name] = pod.incarnation
+    return found
+
+
+def read_pod(name: str, pod: dict[str, Any]) -> Seen:
+    """Return the state of a pod; a pod that is being deleted counts as gone."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return Seen(name)
+    status = pod.get("status", {})
+    container: dict[str, Any] = next((c for c in status.get("containerStatuses") or [] if c["name"] == "sglang"), {})
+    now: dict[str, Any] = container.get("state", {})
+    running = "running" in now
+    waits = now.get("waiting", {}).get("reason") == "CrashLoopBackOff"
+    conditions = {one["type"]: one for one in status.get("conditions") or [] if one.get("status") == "False"}
+    memory = conditions.get(MEMORY, {})
+    return Seen(
+        name=name,
+        started=running and bool(container.get("started")),
+        running=running,
+        incarnation=f"{pod['metadata']['uid']}/{container.get('restartCount', 0)}",
+        address=status.get("podIP", ""),
+        memory=str(memory.get("message")) if memory.get("reason") == MEMORY_OUT else "",
+        down=waits or "terminated" in now,
+    )
+
 
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30

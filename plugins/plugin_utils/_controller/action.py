@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
 
-from .._screen.findings import counted, render_findings
+from .._screen.screen import counted, render_findings
 from .last_word import hold, tell, width
 from .options import documented_spec, role_options
 

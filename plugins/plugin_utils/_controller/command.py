@@ -6,11 +6,75 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible import context
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook import Playbook
+from ansible.vars.manager import VariableManager
+
+from .._paths import COLLECTION
+
+try:
+    from ansible._internal._datatag import _tags as _datatags
+except ImportError:
+    # Not a part of Ansible's interface. Without it, findings name no file.
+    ORIGIN: Any = None
+else:
+    ORIGIN = _datatags.Origin
+
+
+def place_of(name: str, variables: Mapping[str, Any]) -> str:
+    """Return ``inventory/mine/hosts.yml:12`` or ``option -e of the command``; empty if Ansible does not say.
+
+    The name in the file tells it: a value may be a template, and true and false have no origin.
+    """
+    key = next((key for key in variables if key == name), None)
+    origin = ORIGIN.get_tag(key) if ORIGIN and key is not None else None
+    if origin is None:
+        return ""
+    if not origin.path:
+        return "option -e of the command" if "-e" in str(origin.description) else ""
+    path = Path(origin.path)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{shown}:{origin.line_num}" if origin.line_num else str(shown)
+
+
+PREFIX = "gb10.cluster."
+
+
+def tags_of_run() -> set[str] | None:
+    """Return the tags of all tasks that Ansible knows at start; None if a playbook is of another collection."""
+    names = context.CLIARGS.get("args") or ()
+    paths = [path for name in ([names] if isinstance(names, str) else names) if (path := _path(name))]
+    if not paths or len(paths) < len(names):
+        return None
+    loader = DataLoader()  # Reading a playbook changes the directory of its loader.
+    manager = VariableManager(loader, InventoryManager(loader, parse=False))
+    books = [Playbook.load(str(path), manager, loader) for path in paths]
+    return set().union(*(tags_of(play) for book in books for play in book.get_plays()))
+
+
+def tags_of(play: Any) -> set[str]:
+    """Return the tags of a play and of its tasks."""
+    return {*play.tags, *_tags(play.compile())}
+
+
+def _path(name: str) -> Path | None:
+    own = COLLECTION / "playbooks" / f"{name.removeprefix(PREFIX)}.yml"
+    return next((path for path in (Path(name), own) if path.is_file()), None)
+
+
+def _tags(tasks: Iterable[Any]) -> Iterator[str]:
+    """Yield the tags of tasks and of the tasks in their blocks."""
+    for task in tasks:
+        yield from task.tags
+        for part in ("block", "rescue", "always"):
+            yield from _tags(getattr(task, part, ()))
+
 
 FQCN = "gb10.cluster"
 # Variables of the command line whose values are names

@@ -2,23 +2,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Options of actions and roles, read from their documentation.
 
-The options of an action are those in the documentation with its name, and those of the fragments that it extends; the
-options of a role are those of its argument specs. Options are never listed a second time in an action.
+The options of an action are those in the documentation with its name; the options of a role are those of its argument
+specs. Options are never listed a second time in an action.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from importlib import import_module
 from typing import Any, TypeVar
 
-import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from .._paths import MODULES, ROLES
-from .._yaml import read_yaml
+from .._paths import MODULES, ROLES, read_yaml
 
 _T = TypeVar("_T")
 # Keys that a documented option and an option of an argument spec share.
@@ -28,11 +25,7 @@ _SHARED = ("type", "elements", "required", "default", "choices", "aliases")
 def documented_spec(module: str) -> dict[str, dict[str, Any]]:
     """Return the argument spec that the documentation of an action, plugins/modules/NAME.yml, describes."""
     documentation = read_yaml(MODULES / f"{module}.yml")["DOCUMENTATION"]
-    found: dict[str, Any] = {}
-    for name in documentation.get("extends_documentation_fragment") or []:
-        fragment = import_module(f"...doc_fragments.{name.rpartition('.')[2]}", __package__).ModuleDocFragment
-        found |= yaml.safe_load(fragment.DOCUMENTATION).get("options") or {}
-    return _spec(found | (documentation.get("options") or {}))
+    return _spec(documentation.get("options") or {})
 
 
 def _spec(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import combinations
@@ -16,7 +16,69 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
 from .._rules import Rules
-from .model import Plan, Topology
+from .model import HostPlan, Plan, Topology, connected, neighbours, shared_rails
+
+_RULES = Rules("_fabric", "host")
+
+Addresses = Mapping[str, Sequence[str]]
+"""The addresses with prefix of every interface of a host."""
+
+# Rules of the plan that compare a value of the inventory with what the port reports.
+_PORT_RULES = {
+    f"fabric.{rule}"
+    for rule in ("pf.unknown", "rdma.unknown", "rdma.differs", "sriov.disabled", "vf_count.hardware", "mtu.port")
+}
+
+
+def about_ports(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings of a plan that say how the ports of a host differ from the inventory."""
+    return [finding for finding in findings if finding.rule in _PORT_RULES]
+
+
+def check_hosts(
+    plan: Plan, variables: Mapping[str, Mapping[str, Any]], found: Mapping[str, Addresses]
+) -> Iterator[Finding]:
+    """Return where the management interface or the fabric's addresses of a host differ from the inventory."""
+    for host, known in found.items():
+        yield from _check_management(host, variables.get(host, {}), known)
+        if host in plan.hosts:
+            yield from _check_addresses(host, plan.hosts[host], known)
+
+
+def _check_management(host: str, variables: Mapping[str, Any], known: Addresses) -> Iterator[Finding]:
+    declared, address = variables.get("gb10_management_interface"), str(variables.get("ansible_host", ""))
+    holders = [name for name, own in known.items() if address in {one.split("/")[0] for one in own}]
+    if not declared or declared in holders or (declared in known and not holders):
+        return
+    place = f"{address} is the address of {holders[0]}" if holders else "`ip -br address` lists its interfaces"
+    what = "Ansible reaches the host elsewhere" if declared in known else "the host has no such interface"
+    wanted = holders[0] if holders else "the one that Ansible uses"
+    yield _RULES.finding("cabling.management", declared, host, host=host, what=what, place=place, wanted=wanted)
+
+
+def _check_addresses(host: str, planned: HostPlan, known: Addresses) -> Iterator[Finding]:
+    wrong = [
+        (vf, [one for one in known[vf.netdev] if ":" not in one])
+        for vf in planned.vfs
+        if known.get(vf.netdev) and f"{vf.address}/{vf.prefix}" not in known[vf.netdev]
+    ]
+    if wrong:
+        vf, has = wrong[0]
+        ids = {one.split("/")[0].rpartition(".")[2] for _vf, own in wrong for one in own}
+        cause = ""
+        if len(ids) == 1 and ids != {str(planned.node_id)}:
+            cause = f", so the host was set up as gb10_node_id {ids.pop()}, not {planned.node_id}"
+        yield _RULES.finding(
+            "cabling.address",
+            ", ".join(has) or None,
+            host,
+            key=vf.netdev,
+            wrong=len(wrong),
+            count=len(planned.vfs),
+            planned=f"{vf.address}/{vf.prefix}",
+            cause=cause,
+        )
+
 
 SVG_MARGIN, SVG_BOX, SVG_GAP, SVG_ROW = 40, 260, 280, 40  # pixels
 _finding = Rules("_fabric", "ports").finding
@@ -234,3 +296,68 @@ def ports_of(facts: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Port]:
     """Return the ports of all hosts from their facts ``gb10_cabling``, by host, cage and half."""
     every = [Port.of(host, fact) for host, found in sorted(facts.items()) for fact in found]
     return sorted(every, key=_order)
+
+
+HALVES = 2  # rails of a host without others: both halves of its first cage
+FIRST_BLOCK = 100  # 10.100.0.0/16, as in the example inventories
+
+
+def suggest(ports: Sequence[Port]) -> dict[str, Any]:
+    """Return topology and rails for the whole group, and ``gb10_fabric_pfs`` of the hosts that need it.
+
+    The names and blocks are new ones: use them only for an inventory without rails, as new ones move all addresses.
+    """
+    every = {port.host for port in ports}
+    usable = [part for segment in segments(ports) for part in _split(segment)]
+    if len(every) == 1:
+        usable = [(port,) for port in ports[:HALVES]]
+    if len(every) == 2:
+        usable = _in_order(usable)
+    rails: list[dict[str, Any]] = []
+    pfs: dict[str, dict[str, str]] = {}
+    for index, segment in enumerate(usable):
+        name = f"rail{index}"
+        hosts = [port.host for port in segment]
+        rail = {"name": name, "pf": segment[0].name, "network": f"10.{FIRST_BLOCK + index}.0.0/16"}
+        rails.append(rail if set(hosts) == every else rail | {"hosts": hosts})
+        for port in segment:
+            if port.name != rail["pf"]:
+                pfs.setdefault(port.host, {})[name] = port.name
+    group = {"gb10_fabric_topology": _topology(usable, every), "gb10_fabric_rails": rails}
+    return {"group": group, "hosts": {host: {"gb10_fabric_pfs": own} for host, own in sorted(pfs.items())}}
+
+
+def _split(segment: Segment) -> list[Segment]:
+    """Return a segment with one port per host, or several: where a switch joins both halves, each half is a rail."""
+    by_host: dict[str, list[Port]] = {}
+    for port in segment:
+        by_host.setdefault(port.host, []).append(port)
+    rounds = range(max(map(len, by_host.values())))
+    parts = [tuple(own[turn] for own in by_host.values() if turn < len(own)) for turn in rounds]
+    return [part for part in parts if len(part) > 1]
+
+
+def _in_order(found: Sequence[Segment]) -> list[Segment]:
+    """Return the links of two hosts whose ports are in the same order on both: NCCL joins devices by their number."""
+    kept: list[Segment] = []
+    for segment in found:
+        ends = [tuple(port.name for port in link) for link in (*kept, segment)]
+        if sorted(ends) == sorted(ends, key=lambda names: names[::-1]):
+            kept.append(segment)
+    return kept
+
+
+def _topology(found: Sequence[Segment], every: set[str]) -> Topology:
+    rails = {
+        host: [str(index) for index, segment in enumerate(found) if host in {port.host for port in segment}]
+        for host in sorted(every)
+    }
+    if len(every) < 2:
+        return "single"
+    if shared_rails(rails, *rails):
+        return "direct" if len(every) == 2 and all(len(segment) == 2 for segment in found) else "switch"
+    degrees = sorted(len(neighbours(rails, host)) for host in rails)
+    cables = connected(rails) and len(every) <= 8 and all(len(segment) == 2 for segment in found)
+    if cables and degrees == [2] * len(every):
+        return "ring"
+    return "chain" if cables and degrees == [1, 1, *[2] * (len(every) - 2)] else "mixed"

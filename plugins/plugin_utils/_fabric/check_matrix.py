@@ -11,7 +11,7 @@ from itertools import combinations
 from math import isfinite
 from typing import Any, get_args
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import (
     PF_INDEX,
     BandwidthResult,
@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results
     Verdict,
 )
 
-from .links import plan_rails, shared_rails
+from .model import plan_rails, shared_rails
 
 # Hosts and columns up to which a matrix fits on a screen. With more, the message names only the causes.
 _SHOWN, _WIDEST = 24, 100

@@ -4,19 +4,25 @@
 
 The plan of a host depends only on the declarations of that host and its rails, not on its position in the inventory.
 It therefore does not change when other hosts are added, removed or reordered.
+
+Where hosts route for others (transit), PFs get the addresses and routes, because pods take VFs away from the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from itertools import combinations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import vf_netdev
 
-from .checks import check_fabric, check_plan
+from .._rules import Rules
+from .checks import LARGEST_RING, check_fabric, check_plan
 from .model import (
     Fabric,
     Host,
@@ -27,13 +33,158 @@ from .model import (
     Port,
     Rail,
     RailPlan,
+    Route,
     VfPlan,
     nad_name,
+    neighbours,
+    shared_rails,
     slot_address,
+    unlinked,
     vf_mac,
 )
 from .parse import parse_fabric
-from .transit import check_transit, has_room, pf_address, pf_subnet, routes
+
+# Two ranges of addresses fit a terminal of 100 columns, beside a host name of 20.
+_RANGES_PER_LINE = 2
+
+
+def format_plan(plan: Plan) -> str:
+    """Return a summary line, a table of the rails' PFs, one of the hosts' addresses, and the cables of a ring."""
+    total = sum(len(host.vfs) for host in plan.hosts.values())
+    title = (
+        f"{len(plan.hosts)} hosts, {len(plan.rails)} rails, {total} VFs, {len(plan.networks)} NADs; "
+        f"MTU {plan.mtu}, {plan.scheme}, {plan.topology}{', transit' if plan.transit else ''}"
+    )
+    return "\n".join([title, *align(_pfs(plan)), *align(_addresses(plan)), *_cables(plan)])
+
+
+def _pfs(plan: Plan) -> list[tuple[str, ...]]:
+    """Return a row for every rail and name of its PF, with the hosts that have a PF of this name there."""
+    networks = {rail.name: rail.network for rail in plan.rails}
+    hosts: dict[tuple[int, str, str, str, int], list[str]] = {}
+    for name, host in plan.hosts.items():
+        for pf in host.pfs:
+            vf_count = sum(vf.rail == pf.rail for vf in host.vfs)
+            hosts.setdefault((pf.rail_index, pf.rail, pf.name, pf.rdma_device, vf_count), []).append(name)
+    rows: list[tuple[str, ...]] = [("rail", "network", "PF", "RDMA device", "VFs", "hosts")]
+    for (_index, rail, pf_name, device, vf_count), names in sorted(hosts.items()):
+        rows.append((rail, networks[rail], pf_name, device, str(vf_count), _some(names, len(plan.hosts))))
+    return rows
+
+
+def _some(names: list[str], total: int) -> str:
+    """Return few names as they are, and many as their number."""
+    if len(names) == total:
+        return "all"
+    return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total}"
+
+
+def _addresses(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return the first and the last address of every host on each of its rails, in the order of the rails."""
+    rows = [("host", "id", "addresses")]
+    for name, host in plan.hosts.items():
+        by_rail = [[vf for vf in host.vfs if vf.rail == pf.rail] for pf in host.pfs]
+        ranges = [_ends([f"{vf.address}/{vf.prefix}" for vf in vfs]) for vfs in by_rail]
+        ranges += [_ends([f"{vf.address6}/{vf.prefix6}" for vf in vfs if vf.address6]) for vfs in by_rail]
+        ranges = [text for text in ranges if text]
+        for at in range(0, len(ranges) or 1, _RANGES_PER_LINE):
+            known = ("", "") if at else (name, str(host.node_id))
+            rows.append((*known, ", ".join(ranges[at : at + _RANGES_PER_LINE])))
+    return rows
+
+
+def _ends(texts: list[str]) -> str:
+    return " … ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
+
+
+def _cables(plan: Plan) -> list[str]:
+    """Return a line per pair of hosts with a cable and one for those without, for few hosts without a common rail."""
+    rails = {name: tuple(pf.rail for pf in host.pfs) for name, host in plan.hosts.items()}
+    if not 2 <= len(rails) <= LARGEST_RING or shared_rails(rails, *rails):
+        return []
+    pairs = [(pair, shared) for pair in combinations(rails, 2) if (shared := shared_rails(rails, *pair))]
+    missing = "; ".join(" and ".join(pair) for pair in unlinked(rails, list(rails)))
+    lines = [f"{' and '.join(pair)}: {', '.join(shared)}" for pair, shared in pairs]
+    return [*lines, f"no cable: {missing}"] if missing else lines
+
+
+Rails = Mapping[str, tuple[str, ...]]
+_RULES = Rules("_fabric", "plan")
+
+
+def pf_subnet(fabric: Fabric, rail: Rail) -> IPv4Network:
+    """Return the subnet of the PFs of a rail: the last one of its block, because VFs take theirs from the first on."""
+    start = int(rail.network.broadcast_address) + 1 - fabric.slot_size(rail)
+    return IPv4Network((start, fabric.slot_prefix(rail)))
+
+
+def pf_address(fabric: Fabric, rail: Rail, node_id: int) -> str:
+    return str(IPv4Address(int(pf_subnet(fabric, rail).network_address) + node_id))
+
+
+def _most_vfs(fabric: Fabric, rail: Rail) -> int:
+    return max((port.vf_count for host in fabric.hosts for port in host.ports if port.rail == rail), default=0)
+
+
+def has_room(fabric: Fabric, rail: Rail) -> bool:
+    """Tell whether the block of a rail has a subnet for the PFs behind those of the VFs."""
+    room = int(pf_subnet(fabric, rail).network_address) - int(rail.network.network_address)
+    return _most_vfs(fabric, rail) * fabric.slot_size(rail) <= room
+
+
+def routes(fabric: Fabric) -> dict[tuple[str, str], list[Route]]:
+    """Return ``{(host, rail): routes}``: each host reaches every rail that it is not on over its nearest member.
+
+    The distance to that member decreases with every hop, so packets cannot go in circles.
+    """
+    ids = {host.name: host.node_id for host in fabric.hosts}
+    by_name = {rail.name: rail for rail in fabric.rails}
+    rails: Rails = {host.name: tuple(port.rail.name for port in host.ports) for host in fabric.hosts}
+    next_to = {host: neighbours(rails, host) for host in rails}
+    found: dict[tuple[str, str], list[Route]] = defaultdict(list)
+    for host, own in rails.items():
+        first = _first_hops(next_to, host)
+        used: dict[str, int] = defaultdict(int)
+        for name, rail in by_name.items():
+            # The order of ``first`` is that of the distance.
+            member = next((other for other in first if name in rails[other]), None)
+            if name in own or member is None:
+                continue
+            # The halves of a cable take the halves of the next one in turn.
+            over = shared_rails(rails, host, first[member])
+            rail_over = over[used[member] % len(over)]
+            used[member] += 1
+            via = pf_address(fabric, by_name[rail_over], ids[first[member]])
+            found[host, rail_over].append(Route(str(pf_subnet(fabric, rail)), via))
+    return found
+
+
+def _first_hops(next_to: Mapping[str, tuple[str, ...]], host: str) -> dict[str, str]:
+    """Return the neighbour over which each other host is reached, nearest hosts first."""
+    first = {other: other for other in next_to[host]}
+    ahead = list(first)
+    for near in ahead:
+        for other in next_to[near]:
+            if other != host and other not in first:
+                first[other] = first[near]
+                ahead.append(other)
+    return first
+
+
+def check_transit(fabric: Fabric) -> Iterator[Finding]:
+    """Return why the hosts cannot forward for each other, or need not."""
+    if not fabric.transit:
+        return
+    if fabric.scheme == "subnet-per-rail":
+        yield _RULES.finding("fabric.transit.scheme", True)
+        return
+    for rail in fabric.rails:
+        if not has_room(fabric, rail):
+            vfs = _most_vfs(fabric, rail)
+            yield _RULES.finding("fabric.transit.too_small", str(rail.network), rail=rail.name, vfs=vfs)
+    rails = {host.name: tuple(port.rail.name for port in host.ports) for host in fabric.hosts}
+    if not unlinked(rails, list(rails)):
+        yield _RULES.finding("fabric.transit.unneeded", True)
 
 
 def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[Finding]]:

@@ -6,14 +6,71 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import tells_more
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import tells_more
 
 from .._screen.screen import Cause, Screen, State, names
 from .._sweep.failure import classify, crash_line
-from .causes import merged, roots
+
+PROBABLE = 0.3
+"""A cause with less confidence is only a hint."""
+CONSEQUENCES = frozenset(
+    {
+        "bootstrap",
+        "completion_flushed",
+        "nccl_error",
+        "net_mismatch",
+        "peer_gone",
+        "proxy_failed",
+        "rank_missing",
+        "segfault",
+        "watchdog",
+        "wrong_peer_type",
+    }
+)
+"""Causes by which a rank reports what another rank, or an earlier line of its own, did to it."""
+
+
+def roots(causes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the causes (of module nccl_transport) that no other one explains, the most telling first.
+
+    A rank has one cause, the most telling of its log. Where another rank shows why it failed, the ranks that only
+    noticed that have none.
+    """
+    best: dict[Any, Mapping[str, Any]] = {}
+    for cause in sorted((c for c in causes if c["confidence"] >= PROBABLE), key=lambda c: -c["confidence"]):
+        best.setdefault(_rank(cause), cause)
+    found = list(best.values())
+    own = [cause for cause in found if cause["id"] not in CONSEQUENCES]
+    return own or found
+
+
+def merged(causes: Sequence[Mapping[str, Any]], total: int) -> list[Cause]:
+    """Return each cause once; with the ranks that have it unless all ``total`` ranks do."""
+    ranks: dict[str, list[Any]] = {}
+    for cause in causes:
+        ranks.setdefault(cause["id"], []).append(_rank(cause))
+    first = {cause["id"]: cause for cause in reversed(causes)}
+    return [
+        Cause(
+            first[name]["summary"],
+            first[name]["remedy"],
+            "" if len(who) >= total else names([_who(rank) for rank in sorted(who, key=str)], total),
+        )
+        for name, who in ranks.items()
+    ]
+
+
+def _rank(cause: Mapping[str, Any]) -> Any:
+    return cause["source"] if cause["rank"] is None else cause["rank"]
+
+
+def _who(rank: Any) -> str:
+    return f"rank {rank}" if isinstance(rank, int) else f"pod {rank}"
+
 
 # The words of a condition whose judgement (module nccl_transport) is not the expected one.
 _TCP = re.compile(r"transport: NCCL transport (?:socket|mixed): ")
@@ -122,3 +179,69 @@ def _said(troubled: Iterable[Mapping[str, Any]], logs: Mapping[str, Sequence[str
 def _place(ranks: Iterable[Mapping[str, Any]], number: Any) -> str:
     node = next((rank["node"] for rank in ranks if rank["rank"] == number), "")
     return f"NCCL of rank {number} on {node}"
+
+
+_FAILURE = re.compile(r"rank (?P<rank>\d+) \((?P<pod>[^)]+)\): (?P<text>.*)", re.S)
+# What the title says about ranks that talk TCP, and what follows from it.
+_SAID = re.compile(
+    r"is TCP, and RDMA is expected$|\S* where \S.* is expected$|"
+    r"(?:rank \d+ )?uses \d+ of \d+ devices \(NET/Socket/[^)]*\)$"
+)
+
+
+def proof_screen(proof: Mapping[str, Any], plan: Mapping[str, Any], remarks: str) -> Screen:
+    """Return the screen for a proof (of module nccl_transport) that failed."""
+    group, total = plan["instance"], len(plan["ranks"])
+    nodes = {rank["pod"]: rank.get("node", "") for rank in plan["ranks"]}
+    causes = roots(proof["causes"])
+    tcp = [each for each in proof["ranks"] if each["transport_class"] in ("tcp", "mixed")]
+    wrong = bool(tcp) and plan["transport"] == "roce"
+    said = [match.groupdict() for text in proof["failures"] if (match := _FAILURE.fullmatch(text))]
+    states = [
+        State(f"rank {each['rank']}", each["text"], nodes.get(each["pod"], ""), (each["pod"],))
+        for each in said
+        if not (wrong and _SAID.search(each["text"]))
+    ]
+    notes = [("Also", text) for text in proof["failures"] if not _FAILURE.fullmatch(text)]
+    errors = [finding for finding in proof["findings"] if finding["severity"] == "error"]
+    reasons = [
+        *(
+            Cause(f"{each['key']} = {each['value']!r}: {each['reason']}", each["remedy"], each["where"])
+            for each in errors
+        ),
+        *merged(causes, total),
+    ]
+    if wrong:
+        who = names([f"rank {each['rank']}" for each in tcp], total)
+        verb = "talks" if len(tcp) == 1 else "talk"
+        title = f"{who[0].upper()}{who[1:]} of group {group} {verb} TCP instead of RoCE."
+    elif proof["counters"]["agrees"] and not errors and not proof["failures"] and not _doubted(proof["ledger"]):
+        title = f"The transport of group {group} is proved, but a measurement failed."
+    else:
+        title = f"The transport of group {group} is not proved."
+    if not errors and not proof["failures"]:
+        notes.insert(0, ("Why", proof["reason"]))
+    notes += _moved(proof)
+    if remarks:
+        notes.append(("Fabric", remarks))
+    files = proof["evidence_files"]
+    source = str(Path(files[0]).parent) if files else ""
+    return Screen(
+        title, reasons, states, notes, causes[0]["line"] if causes else "", source, details=files[-1] if files else ""
+    )
+
+
+def _moved(proof: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what the counters say, unless the reason of the failure says it."""
+    counters, ledger = proof["counters"], proof["ledger"]
+    amounts = [counters[kind] for kind in ("rdma_bytes", "tcp_bytes")]
+    counted = "{:.1f} MB by RDMA, {:.1f} MB by TCP".format(*(amount / 1e6 for amount in amounts))
+    notes = [("Counters", counted if any(amounts) else counters["msg"] or "not read")]
+    if _doubted(ledger) and str(ledger["msg"]).partition(":")[0] not in proof["reason"]:
+        notes.append(("Bytes that the model exchanged", ledger["msg"]))
+    return notes
+
+
+def _doubted(ledger: Mapping[str, Any]) -> bool:
+    """Tell whether the bytes that moved are not those that RDMA alone would explain."""
+    return ledger.get("verdict") not in (None, "rdma")

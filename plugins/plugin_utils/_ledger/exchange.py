@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from .._sglang.items import options_of
+from .._sglang.catalogue import options_of
 from .choices import Choices
 
 WIDTH = 2

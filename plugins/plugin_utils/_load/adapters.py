@@ -21,8 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from .cell import summary_of
 from .client import Target
 from .judge import signs_of_garbage, status_of
-from .stats import RequestRecord, summarise
-from .workload import Workload
+from .stats import RequestRecord, Workload, summarise
 
 PROGRAMS = {"sglang": "python3", "llama-benchy": "llama-benchy", "aiperf": "aiperf"}
 RESULT = {"sglang": "sglang.jsonl", "llama-benchy": "benchy.json", "aiperf": "profile_export_aiperf.json"}

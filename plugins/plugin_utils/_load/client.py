@@ -3,15 +3,23 @@
 """Send load to an OpenAI-compatible streaming server and time its answers.
 
 The timer of a request starts when the request is written, so that the time to connect does not count as time to the
-first token. `sockets` gives the time of every read.
+first token. `StampedSocket` gives the time of every read.
+
+The time of a token is that of the last packet of the read that contained it, or the time of the read if there is no
+timestamp. This excludes the time that this process needs to wake up and to handle other streams, which is not caused
+by the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
+import socket
+import struct
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,13 +29,71 @@ except ImportError:
     aiohttp = None  # type: ignore[assignment,unused-ignore]
 
 from .._output.guard import StreamGuard
-from .sockets import Sockets
 from .stats import RequestRecord
 
 HAVE_AIOHTTP = aiohttp is not None
 EVENT_END = b"\n\n"
 UNREADABLE: tuple[type[Exception], ...] = (OSError, TimeoutError) + ((aiohttp.ClientError,) if aiohttp else ())
 """The exceptions that `fetch` raises if the server refuses the request or can't be reached."""
+SO_TIMESTAMPNS = 35
+"""The number of this option on Linux (asm-generic/socket.h); Python has no name for it."""
+STAMP = struct.Struct("@ll")
+STAMP_SPACE = socket.CMSG_SPACE(STAMP.size)
+
+
+class StampedSocket(socket.socket):
+    """A socket that keeps the time of every read until its stream takes it."""
+
+    def __init__(self, *kind: Any) -> None:
+        super().__init__(*kind)
+        self.reads: list[float] = []
+        if sys.platform == "linux":
+            self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Read as asyncio does for plain connections."""
+        data, about, _flags, _address = self.recvmsg(size, STAMP_SPACE, flags)
+        self._note(len(data), about)
+        return data
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Read as asyncio does under TLS."""
+        room = memoryview(buffer)[: nbytes or None]
+        count, about, _flags, _address = self.recvmsg_into([room], STAMP_SPACE, flags)
+        self._note(count, about)
+        return count
+
+    def _note(self, count: int, about: Iterable[tuple[int, int, bytes]]) -> None:
+        now = time.perf_counter()
+        for level, kind, value in about:
+            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+                seconds, nanoseconds = STAMP.unpack(value)
+                # The kernel's timestamp is a time of day; it is in the future if the clock was set back meanwhile.
+                now -= max(0, time.time_ns() - (seconds * 10**9 + nanoseconds)) / 1e9
+        if count:
+            self.reads.append(now)
+
+    def take(self, since: float) -> list[float]:
+        """Return the times of the reads since ``since``; the current time if there are none."""
+        taken = [moment for moment in self.reads if moment >= since]
+        self.reads.clear()
+        return taken or [time.perf_counter()]
+
+
+class Sockets(dict[int, StampedSocket]):
+    """The sockets of a connector by file descriptor, so that a response can find its socket."""
+
+    def make(self, address: tuple[Any, ...]) -> StampedSocket:
+        """Return a new socket for one of getaddrinfo's results; aiohttp calls this as its socket factory."""
+        made = StampedSocket(*address[:3])
+        made.setblocking(False)
+        self[made.fileno()] = made
+        return made
+
+    def of(self, response: aiohttp.ClientResponse) -> StampedSocket | None:
+        """Return the socket of a response, or None if no more data will arrive."""
+        transport = response.connection.transport if response.connection else None
+        return self.get(transport.get_extra_info("socket").fileno()) if transport else None
 
 
 @dataclass(frozen=True)
@@ -274,3 +340,70 @@ async def fetch(target: Target, path: str) -> str:
     ):
         response.raise_for_status()
         return await response.text()
+
+
+SECRET = ("key", "token", "password", "secret")
+SECRET_FLAG = re.compile(r"(--[\w-]*(?:key|token|password|secret)[ =])\S+")
+"""A secret among the words of a command line, for example in SGLang's launch_command (0.5.20 and newer)."""
+PATHS = ("/server_info", "/get_server_info")
+"""The second name is that of releases up to 0.5.11."""
+
+NO_JSON: tuple[type[Exception], ...] = (ValueError,)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return cleaned(value)
+    if isinstance(value, list):
+        return [_shown(v) for v in value]
+    return SECRET_FLAG.sub(r"\1…", value) if isinstance(value, str) else value
+
+
+def cleaned(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are set in a server's answer, without possible secrets at any depth."""
+    kept = {}
+    for key, value in info.items():
+        counts = isinstance(value, (int, float))
+        if value is None or key == "internal_states" or (any(s in key.lower() for s in SECRET) and not counts):
+            continue
+        kept[key] = _shown(value)
+    return kept
+
+
+async def server_info(target: Target) -> dict[str, Any]:
+    """Return the server's settings, or an empty result if it is not SGLang or can't be reached."""
+    for path in PATHS:
+        try:
+            answer = json.loads(await fetch(target, path))
+        except UNREADABLE + NO_JSON:
+            continue
+        if isinstance(answer, dict):
+            return cleaned(answer)
+    return {}
+
+
+def graphs_expected(info: Mapping[str, Any]) -> bool:
+    """Return whether this server should decode in CUDA graphs: false if they were disabled or there is no GPU."""
+    off = bool(info.get("disable_cuda_graph") or info.get("disable_decode_cuda_graph"))
+    disabled = info.get("cuda_graph_backend_decode") == "disabled"
+    return not (off or disabled or info.get("device") == "cpu")
+
+
+def draft_tokens(info: Mapping[str, Any]) -> int | None:
+    """Return how many tokens the server verifies per step, including the target's own; None without drafts."""
+    return info.get("speculative_num_draft_tokens")
+
+
+def longest_step(info: Mapping[str, Any]) -> int | None:
+    """Return the maximum of tokens that one verify step can accept: one more than the depth of the tree of drafts."""
+    most, depth = draft_tokens(info), info.get("speculative_num_steps")
+    tree = (info.get("speculative_eagle_topk") or 1) > 1
+    return min(most, depth + 1) if most and depth and tree else most
+
+
+async def served_model(target: Target) -> str:
+    """Return the name under which the server serves its model. Raises OSError or ValueError if it reports none."""
+    cards = json.loads(await fetch(target, "/v1/models")).get("data") or []
+    if not cards:
+        raise ValueError(f"{target.url}/v1/models lists no model")
+    return str(cards[0]["id"])

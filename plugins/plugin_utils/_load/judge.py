@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from .._output.fingerprint import FAR, divergence, fingerprint
 from .._output.garbage import Garbage
 from .._output.guard import judge_text
-from .._output.record import Recording, judge_cell
+from .._output.record import FAR, Recording, divergence, fingerprint, judge_cell
 from .stats import RequestRecord
 
 Status = Literal["garbage", "eager", "failed", "infrastructure", "shared", "ok"]

@@ -21,11 +21,18 @@ from .._serving.model import Plan, Profile, Settings, instance_name
 from .._serving.nccl_env import lint_env
 from .._serving.plan import plan_group, summarize
 from .._serving.profile import to_serving
-from .._sglang.images import known_images, look_up, newest, release_of
 from .._sglang.profile import Library, ResolvedProfile, resolve
 from .._sglang.profile_checks import override_findings
-from .._sglang.profile_files import ProfileError, load_profile, override_problems
-from .._sglang.schema import BrokenInstallation
+from .._sglang.profile_files import (
+    BrokenInstallation,
+    ProfileError,
+    known_images,
+    load_profile,
+    look_up,
+    newest,
+    override_problems,
+    release_of,
+)
 
 
 def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[str, Any], list[Finding], list[str]]:
@@ -51,8 +58,6 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         )
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
-        if resolved.swap_gib:
-            done.append(f"swap: {resolved.swap_gib:g} GiB on each node while the weights load")
         fact = plan.as_dict()
         if fallback:
             fact |= _with_models(plan, fallback) | {"fallback": fallback.as_dict()}

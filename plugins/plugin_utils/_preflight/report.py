@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
 
 from .._combinations.known import load_combinations
-from .._screen.findings import render_in_order
+from .._screen.screen import render_in_order
 from .compare import compare_hosts
 from .host import Host
 from .node_rules import PRIVILEGES

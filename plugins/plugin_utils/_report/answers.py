@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from .._load.stats import RUNS_NEEDED
 from .._sweep.plan import cell_name
 from .rank import Winner, engines, noise_floor, pooled, winners
-from .rows import MIXED, Report, Row, traffic
-from .table import left_out
+from .rows import MIXED, Report, Row, left_out, traffic
 
 FEW = 3
 """More items than this are summarised, so that the answers fit on the first screen."""

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, clip, cut, merge_places
 
 HEIGHT = 25
 """Most lines of a screen: the default size of a terminal is 80 columns of 24 or 25 lines."""
@@ -191,3 +191,46 @@ def _is_name(text: str) -> bool:
     """Tell whether a text begins with a name (``gb10_mtu``, ``playbooks/serve.yml``, ``libibverbs``)."""
     word = text.partition(" ")[0]
     return not word.rstrip(",:;?").isalpha() or word.startswith("lib")
+
+
+_INDENT = "    "
+
+
+def render_findings(findings: Iterable[Finding], width: int = 100) -> str:
+    """Return all findings, worst first, wrapped at ``width`` columns; words are not broken."""
+    return render_in_order(merge_places(findings), width)
+
+
+def render_in_order(findings: Iterable[Finding], width: int) -> str:
+    """Return the findings as they are given, wrapped at ``width`` columns."""
+    return "\n".join(line for finding in findings for line in _lines(finding, width))
+
+
+def _lines(finding: Finding, width: int) -> list[str]:
+    where = f"{finding.where}: " if finding.where else ""
+    value = "" if finding.value is None else f" = {clip(repr(finding.value), 200)}"
+    reason = clip(finding.reason)
+    end = "" if reason.endswith((".", "?")) else "."
+    texts = [f"{finding.severity}: {where}{clip(finding.key, 200)}{value}: {reason}{end}"]
+    texts.append(f"{clip(finding.remedy)} [{finding.rule}]".strip())
+    if finding.place:
+        texts.append(f"Set in {finding.place}.")
+    return [
+        line
+        for number, text in enumerate(texts)
+        for line in textwrap.wrap(
+            text,
+            max(NARROWEST, min(width, WIDEST)),
+            initial_indent=_INDENT if number else "",
+            subsequent_indent=_INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
+
+
+def counted(findings: Iterable[Finding], zero: bool = False) -> str:
+    """Return how many errors and warnings there are: ``1 error``, or with ``zero`` ``0 errors, 2 warnings``."""
+    severities = [finding.severity for finding in merge_places(findings)]
+    numbers = [(severities.count(word), word) for word in ("error", "warning")]
+    return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in numbers if number or zero)

@@ -27,11 +27,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import 
 from .access import Access, around, service
 from .fallback import Fallback
 from .model import Plan, RankPlan, Rendezvous
-from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
-from .programs import account, code_volume, key_of
+from .pods import NETWORKS, PodOptions, account, code_volume, key_of, networks_annotation, pod_spec
 from .sidecar import programs_of, rights, watched, with_sidecar
-from .supervisor import supervisor, supervisor_labels
-from .switch import switch
+from .supervisor import supervisor, supervisor_labels, switch
 from .volumes import claimed
 
 

@@ -50,14 +50,13 @@ class Patch:
 class Load:
     """What a rank's weights need of the memory that GPU and CPU share, in GiB; 0 if the rank has to measure them.
 
-    ``fraction`` is SGLang's share for weights and caches of what is available at its start, by the plan's estimate
-    between ``least`` and ``most``.
+    ``fraction`` is SGLang's share for weights and caches of what is available at its start, ``total`` what the plan's
+    estimate takes as available.
     """
 
     weights: float
     fraction: float
-    least: float
-    most: float
+    total: float
 
 
 @dataclass(frozen=True)

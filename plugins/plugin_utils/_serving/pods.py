@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, TransportGate
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import RBAC, made
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
-from .caches import cache_env
 from .model import Plan, RankPlan
 from .profile import staged_path
-from .volumes import FILES, HOME, PATCHES, home_of, mounts
+from .volumes import FILES, HOME, PATCHES, cache_env, home_of, mounts
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
@@ -99,7 +99,7 @@ def start_limit(plan: Plan, options: PodOptions) -> int:
 
     Weights of an unknown size are at most as large as the server's share of the memory.
     """
-    weights = plan.load.weights or plan.load.fraction * plan.load.most if plan.load else 0
+    weights = plan.load.weights or plan.load.fraction * plan.load.total if plan.load else 0
     load = DOWNLOAD_SECONDS if plan.models and not plan.models_dir else 0
     return int(options.startup_timeout + weights * LOAD_SECONDS_PER_GIB + load)
 
@@ -132,7 +132,7 @@ def command(entry: RankPlan, plan: Plan, options: PodOptions) -> list[str]:
     """Return the command of the container: the server behind its door, after the memory check and the patch hooks."""
     steps = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
     if plan.load and options.memory_timeout:
-        figures = (*astuple(plan.load), options.memory_timeout)
+        figures = (plan.load.weights, plan.load.fraction, plan.load.total, options.memory_timeout)
         steps += ["--memory", *map(str, figures), "--shares", str(plan.expect.ranks)]
         local = [*plan.paths, *(staged_path(name, plan.models_dir) for name in plan.models if plan.models_dir)]
         steps += [word for path in local for word in ("--model", path)]
@@ -194,3 +194,76 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
     if options.host_ipc:
         spec["hostIPC"] = True
     return spec
+
+
+# The directory of their code in a pod.
+CODE = "/opt/gb10-programs"
+
+
+def key_of(path: str) -> str:
+    """Return the key of a file in the ConfigMap, whose keys can't contain slashes."""
+    return path.replace("/", "-")
+
+
+def code_volume(volume: str, config_map: str, code: Mapping[str, str]) -> dict[str, Any]:
+    """Return the volume with the files ``code``, by path, of a ConfigMap."""
+    items = [{"key": key_of(path), "path": path} for path in code]
+    return {"name": volume, "configMap": {"name": config_map, "items": items}}
+
+
+def container(
+    name: str, program: str, arguments: Sequence[str], plan: Plan, options: PodOptions, code: str = "code"
+) -> dict[str, Any]:
+    """Return the container of a program, which needs no privilege; ``code`` is the volume with its files."""
+    return {
+        "name": name,
+        "image": plan.image,
+        "imagePullPolicy": options.pull_policy,
+        "command": ["python3", "-m", f"gb10.{program}", *arguments],
+        # NVIDIA's container runtime gives an image's container all GPUs unless this variable forbids it.
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, {"name": "PYTHONPATH", "value": CODE}],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "securityContext": SECURITY["restricted"] | {"readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": code, "mountPath": CODE, "readOnly": True}],
+    }
+
+
+def account(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a service account, whose token is mounted only where a pod asks for it."""
+    return made("ServiceAccount", meta, automountServiceAccountToken=False)
+
+
+def role(
+    meta: Mapping[str, Any], rules: list[dict[str, Any]], user: str, namespace: str, kind: str = "Role"
+) -> list[dict[str, Any]]:
+    """Return a Role or ClusterRole, and its binding to the service account ``user`` of ``namespace``."""
+    of = {"apiGroup": RBAC, "kind": kind, "name": meta["name"]}
+    subjects = [{"kind": "ServiceAccount", "name": user, "namespace": namespace}]
+    return [made(kind, meta, rules=rules), made(f"{kind}Binding", meta, roleRef=of, subjects=subjects)]
+
+
+def deployment(
+    meta: Mapping[str, Any], own: Mapping[str, str], annotations: Mapping[str, str], spec: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a Deployment of one pod with the service account of its name.
+
+    ``own`` are the labels that select the pod, ``spec`` has its containers, its volumes and the nodes for it.
+    """
+    general = {
+        "serviceAccountName": meta["name"],
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": {"fsGroup": 1000},
+    }
+    template = {"labels": {**meta["labels"], **own}, "annotations": dict(annotations)}
+    return made(
+        "Deployment",
+        meta,
+        {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": dict(own)},
+            "template": {"metadata": template, "spec": {**general, **spec}},
+        },
+    )

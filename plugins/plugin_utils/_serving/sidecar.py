@@ -12,8 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import S
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan, RankPlan
-from .pods import PodOptions, own_addresses
-from .programs import code_volume, container, role
+from .pods import PodOptions, code_volume, container, own_addresses, role
 from .volumes import FILES
 
 PROGRAM = "_transport_gate.sidecar"

@@ -14,9 +14,8 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .catalogue import Catalogue, History
+from .catalogue import Catalogue, History, Parsed, canonical
 from .facts import GPUS, Facts, Setting
-from .items import Parsed, canonical
 from .resolve import Change, derive, named_weights
 
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})

@@ -13,7 +13,133 @@ from typing import Any
 
 from .._paths import PROFILES
 from .facts import Facts
-from .schema import load_schema, violations
+from .profile_files import load_schema, violations
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "max_context": ("max_position_embeddings", "model_max_length"),
+    "layers": ("num_hidden_layers",),
+    "experts": ("n_routed_experts", "num_experts", "num_local_experts"),
+    "draft_layers": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
+    "mamba_heads": ("linear_num_value_heads", "mamba_num_heads"),
+    "mamba_head_dim": ("linear_value_head_dim", "mamba_head_dim"),
+    "mamba_state_size": ("linear_key_head_dim", "ssm_state_size"),
+    "mamba_groups": ("linear_num_key_heads", "n_groups"),
+    "mamba_conv": ("linear_conv_kernel_dim", "conv_kernel"),
+}
+"""Facts and the names that architectures give them: Qwen's linear attention first, Nemotron's Mamba second."""
+
+KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
+"""Kinds of layers that Nemotron names otherwise than Qwen and Gemma."""
+
+MODELOPT = {"NVFP4": "modelopt_fp4", "FP8": "modelopt_fp8", "MIXED_PRECISION": "modelopt_mixed"}
+"""Quantizations of ModelOpt and SGLang's names for them (model_config.py, _parse_modelopt_quant_config)."""
+
+
+def facts_of(config: Mapping[str, Any], repo: str, source: str) -> dict[str, Any]:
+    """Return the facts as ``profiles/models`` has them; raise ValueError if the file names no architecture."""
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or not architectures or not architectures[0]:
+        raise ValueError(f"{source}: it names no architecture. Give the config.json of the model's repository")
+    text = config.get("text_config")
+    text = text if isinstance(text, Mapping) else config
+    about = {"repo": repo, "architecture": str(architectures[0]), "evidence": "measured", "source": source}
+    facts: dict[str, Any] = dict(about)
+    for fact, names in NAMES.items():
+        found = next((text[name] for name in names if isinstance(text.get(name), int)), None)
+        if found:
+            facts[fact] = found
+    facts["moe"] = "experts" in facts
+    quantization = quantization_of(config)
+    if quantization:
+        facts["quantization"] = quantization
+    blocks = (config.get("quantization_config") or {}).get("weight_block_size")
+    if blocks and facts["moe"] and isinstance(width := text.get("moe_intermediate_size"), int):
+        facts["expert_blocks"] = width // max(blocks)
+    return facts | _attention(text)
+
+
+def quantization_of(config: Mapping[str, Any]) -> str | None:
+    """Return SGLang's name of the checkpoint's quantization."""
+    about = config.get("quantization_config") or config.get("compression_config") or {}
+    if about.get("moe_quant_algo") == "NVFP4":
+        return "modelopt_mixed"  # blocks in fp8 and experts in NVFP4: DeepSeek-V4 (HybridFp8NvFp4Config)
+    method = str(about.get("quant_method") or "")
+    algorithm = str(about.get("quant_algo") or "")
+    return MODELOPT.get(algorithm, method) if method.startswith("modelopt") else method or None
+
+
+def _attention(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the heads, and the number of layers of each kind."""
+    facts: dict[str, Any] = {}
+    kv_heads, heads = text.get("num_key_value_heads"), text.get("num_attention_heads")
+    head_dim = text.get("head_dim") or (text.get("hidden_size", 0) // heads if heads else None)
+    kinds = [KINDS.get(kind, kind) for kind in text.get("layer_types") or text.get("layers_block_type") or []]
+    if (local := text.get("local_layer_ids")) is not None:
+        kinds = ["sliding_attention" if n in local else "full_attention" for n in range(text["num_hidden_layers"])]
+    pattern = str(text.get("hybrid_override_pattern") or "")
+    full, linear = kinds.count("full_attention"), kinds.count("linear_attention")
+    if pattern:
+        full, linear = pattern.count("*"), pattern.count("M")
+    elif not kinds and text.get("full_attention_interval"):
+        full = text["num_hidden_layers"] // text["full_attention_interval"]
+        linear = text["num_hidden_layers"] - full
+    if sliding := kinds.count("sliding_attention"):
+        facts |= {"sliding_layers": sliding, "sliding_kv_heads": text.get("swa_num_key_value_heads") or kv_heads}
+        facts["sliding_head_dim"] = text.get("swa_head_dim") or head_dim
+        facts["sliding_window"] = text.get("sliding_window") or text.get("sliding_window_size")
+        kv_heads, head_dim = text.get("num_global_key_value_heads") or kv_heads, text.get("global_head_dim") or head_dim
+    if text.get("layers_block_type"):
+        facts["layers"] = len(kinds)
+    if latent := _latent(text):
+        facts |= latent
+        kv_heads = head_dim = None
+    facts |= {
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "attention_layers": full or None,
+        "mamba_layers": linear or None,
+    }
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _latent(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of latent attention: DeepSeek-V4 with its compressed layers, or MLA; else nothing."""
+    rope, index = text.get("qk_rope_head_dim") or 0, text.get("index_head_dim") or 0
+    found = {key: size for key, size in (("rope_dim", rope), ("index_dim", index)) if size}
+    if ratios := list(text.get("compress_ratios") or [])[: text.get("num_hidden_layers")]:
+        # Layers that compress one or two tokens share the rows of a few source layers.
+        sources = text.get("kv_source_layer_ids") or []
+        kept = [ratio for layer, ratio in enumerate(ratios) if ratio > 2 or (ratio and layer in sources)]
+        kinds = {str(ratio): kept.count(ratio) for ratio in sorted(set(kept))}
+        return found | {"latent_dim": text["head_dim"] - rope, "compressed": kinds}
+    return found | {"latent_dim": text["kv_lora_rank"]} if text.get("kv_lora_rank") else {}
+
+
+def read_facts(path: Path, repo: str) -> dict[str, Any]:
+    """Return the facts in a config.json or in the directory of a model; raise ValueError if there are none."""
+    file = path / "config.json" if path.is_dir() else path
+    name = repo or file.resolve().parent.name.replace("--", "/", 1)
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ValueError(f"{file}: not a model's config.json: {problem}") from problem
+    if not isinstance(config, Mapping):
+        raise ValueError(f"{file}: not a model's config.json: it is not a mapping")
+    beside, index = file.with_name("hf_quant_config.json"), file.with_name("model.safetensors.index.json")
+    try:
+        if beside.is_file() and not config.get("quantization_config"):
+            # Older checkpoints of ModelOpt have their quantization in this file, which SGLang reads too.
+            about = json.loads(beside.read_text(encoding="utf-8")).get("quantization") or {}
+            config = {**config, "quantization_config": {"quant_method": "modelopt", **about}}
+        facts = facts_of(config, name, f"config.json of {name}")
+        if index.is_file():
+            size = json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"]
+            facts["weights_gb"] = round(size / 1e9, 1)
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, json.JSONDecodeError) as problem:
+        reason = f"a value in it or in the files beside it is missing or of an unexpected kind: {problem!r}"
+        raise ValueError(f"{file}: {reason}. Download these files again") from problem
+    return facts
+
 
 SHIPPED = PROFILES / "models"
 

@@ -8,6 +8,7 @@ plain mappings, which ``_sglang/profile_files.py`` reads from YAML.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
@@ -15,21 +16,198 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .._paths import PROFILES
+from .catalogue import Catalogue, Flag, History, Item
 from .check import Knowledge, Report, check
 from .facts import GPUS, Facts, Setting
 from .memory import estimate
 from .models import Model, facts_for, find, find_draft, load_models
-from .nccl import oldest_nccl
-from .patches import Patch, load_patches, select_patches
-from .profile_checks import hardware_findings, image_findings, secret_findings, status_findings, with_sampling
-from .render import render_argv, topology_argv, translate_env
+from .profile_checks import OWNERS, hardware_findings, image_findings, secret_findings, status_findings, with_sampling
+from .translate import translate
+
+ENV_RANGES: dict[str, tuple[str | None, str | None]] = {"SGLANG_ENABLE_SPEC_V2": (None, "0.5.13")}
+"""Variables that SGLang reads only in these releases; later releases always do what they enabled (environ.py)."""
+
+
+def translate_env(
+    env: Mapping[str, str], written_for: Version, version: Version, where: str
+) -> tuple[dict[str, str], list[Finding]]:
+    """Remove variables that only older releases read, because the given release always does what they enable."""
+    kept: dict[str, str] = {}
+    findings: list[Finding] = []
+    for key, value in env.items():
+        extent = ENV_RANGES.get(key)
+        if extent is not None and written_for.within(*extent) and not version.within(*extent):
+            reason = f"left out: SGLang {version} always does what it enabled"
+            findings.append(Finding("info", "translate.changed", key, value, reason, "Nothing to do", where))
+        else:
+            kept[key] = value
+    return kept, findings
+
+
+def topology_argv(topology: Mapping[str, int]) -> list[str]:
+    """Return the flags of the parallel sizes as rank 0 gets them."""
+    argv = ["--tp-size", str(topology["tp"]), "--pp-size", str(topology["pp"]), "--ep-size", str(topology["ep"])]
+    if topology["nodes"] > 1:
+        argv += ["--nnodes", str(topology["nodes"]), "--node-rank", "0", "--dist-init-addr", "192.0.2.1:20000"]
+    return argv
+
+
+def _word(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (dict, bool)) else str(value)
+
+
+def _mismatch(value: Any, flag: Flag | None) -> tuple[str, str, str] | None:
+    """Return rule, reason and remedy if a switch is given a value, or a flag with a value is given true or false."""
+    if flag is None or value is None:
+        return None
+    if isinstance(value, bool) and not flag.is_switch and flag.nargs != "?":
+        example = f", such as {flag.default!r}" if flag.default is not None else ""
+        return "flag.missing_value", "is a flag with a value, not a switch", f"Give it a value{example}"
+    if flag.is_switch and not isinstance(value, bool):
+        return "flag.unexpected_value", "is a switch", "Write true or false"
+    return None
+
+
+def _item(key: str, value: Any, flag: Flag | None) -> Item | None:
+    """Return one setting as a flag; None if leaving out the flag has the same effect."""
+    name = key.replace("_", "-")
+    option, negative = f"--{name}", f"--no-{name}"
+    if value is True:
+        return Item(option, option)
+    if value is False and flag is not None and negative in flag.names:
+        return Item(negative, negative)
+    if value is None or value is False:
+        return None
+    if isinstance(value, (list, tuple)):
+        whole = flag is not None and flag.nargs is None and flag.kind in ("loads", "json_list_type")
+        words = (json.dumps(value),) if whole else tuple(_word(part) for part in value)
+        return Item(option, option, words)
+    word = _word(value)
+    # A value that begins with a dash would be read as a flag; the form --flag=value prevents this.
+    return Item(option, option, (word,), inline=word.startswith("-"))
+
+
+def render_argv(
+    server_args: Mapping[str, Any],
+    catalogue: Catalogue,
+    history: History,
+    where: str = "",
+    written_for: Catalogue | None = None,
+) -> tuple[list[str], list[Finding]]:
+    """Return the flags in the release's spelling, with findings about translated and untranslatable settings."""
+    findings: list[Finding] = []
+    items: list[Item] = []
+    for key, value in server_args.items():
+        if key in OWNERS:
+            remedy = f"Give it under {OWNERS[key]}" if "." in OWNERS[key] else "Remove it"
+            findings.append(
+                Finding("error", "profile.key.owned", key, value, f"follows from {OWNERS[key]}", remedy, where)
+            )
+            continue
+        option = "--" + key.replace("_", "-")
+        flag = catalogue.options.get(option) or history.known(option)
+        mismatch = _mismatch(value, flag)
+        if mismatch is not None:
+            rule, reason, remedy = mismatch
+            findings.append(Finding("error", rule, key, value, reason, remedy, where))
+            continue
+        item = _item(key, value, flag)
+        if item is not None:
+            items.append(item)
+    done, notes = translate(items, catalogue, history, written_for)
+    # The parser reports unknown flags itself, with a suggestion.
+    findings += [note for note in notes if note.severity != "error" or history.span(note.key) is not None]
+    return [word for item in done for word in item.argv], findings
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A change to an installed SGLang, applied before the server starts; the range names the releases that need it."""
+
+    name: str
+    order: int
+    file: str
+    reason: str
+    source: str
+    first: str | None = None
+    last: str | None = None
+
+
+@dataclass
+class Selection:
+    """The patches of a profile in order, each marked as needed or not, and the findings about the list."""
+
+    chosen: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+@lru_cache(maxsize=4)
+def load_patches(path: Path, *own: Path) -> tuple[Patch, ...]:
+    """Read the lists of patches, own ones where the file exists; raise ValueError if one is invalid."""
+    patches: list[Patch] = []
+    for file in (path, *(file for file in own if file.is_file())):
+        folder = "profiles/patches" if file == path else str(file.parent.absolute())
+        try:
+            for raw in json.loads(file.read_text(encoding="utf-8"))["patches"]:
+                place = {"file": f"{folder}/{raw['file']}", "first": raw.get("from"), "last": raw.get("to")}
+                patches.append(plain.load(Patch, {**raw, **place}))
+        except (OSError, KeyError, TypeError, ValueError) as problem:
+            raise ValueError(f"{file}: not a list of patches: {problem}") from problem
+    return tuple(sorted(patches, key=lambda patch: patch.order))
+
+
+def select_patches(
+    known: Sequence[Patch], names: Sequence[str], version: Version, where: str, carries: Sequence[str] = ()
+) -> Selection:
+    """Return the named patches in order; patches that the version or the image does not need are marked so."""
+    selection = Selection()
+    by_name = {patch.name: patch for patch in known}
+    for name in names:
+        if name not in by_name:
+            close = get_close_matches(name, by_name, n=1)
+            remedy = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(by_name)}"
+            finding = Finding("error", "patch.unknown", "patches", name, "no patch has this name", remedy, where)
+            selection.findings.append(finding)
+    for patch in known:
+        if patch.name not in names:
+            continue
+        in_range = version.within(patch.first, patch.last)
+        needed = in_range and patch.name not in carries
+        why = patch.reason if needed else f"the image carries it: {patch.reason}"
+        if not in_range:
+            limits = [f"from {patch.first}" if patch.first else "", f"up to {patch.last}" if patch.last else ""]
+            extent = " ".join(part for part in limits if part)
+            why = f"SGLang {version} does not need it (only {extent}): {patch.reason}"
+            reason, remedy = f"not needed: it is for releases {extent}", "Nothing to do: it is not applied"
+            told = Finding("info", "patch.obsolete", "patches", patch.name, reason, remedy, where, patch.source)
+            selection.findings.append(told)
+        selection.chosen.append({"name": patch.name, "path": patch.file, "needed": needed, "why": why})
+    return selection
+
+
+# Requires-Dist nvidia-nccl-cu12 or -cu13 of torch's Linux wheels on PyPI, for the releases of torch that SGLang pins.
+_OF_TORCH = {"2.9.1": "2.27.5", "2.11.0": "2.28.9", "2.13.0": "2.29.7", "2.14.1": "2.30.7"}
+_CARRIES = "nccl>="
+
+
+def oldest_nccl(catalogue: Catalogue, carries: Sequence[str]) -> str:
+    """Return the NCCL that the image carries by its entry in the profile, else the one that the release's torch pins.
+
+    A torch that is not in the table has at least the NCCL of the release before it.
+    """
+    torch = Version.find(catalogue.requires.get("torch"))
+    known = [nccl for release, nccl in _OF_TORCH.items() if torch and torch.within(release, None)]
+    carried = [word.removeprefix(_CARRIES) for word in carries if word.startswith(_CARRIES)]
+    return (carried or known or ["2.0"])[-1]
+
 
 OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
-PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware", "swap_gib")
+PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware")
 
 
 @dataclass(frozen=True)
@@ -63,8 +241,7 @@ class ResolvedProfile:
     the settings of the profile before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in
     execution order; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is equal for two presets
     exactly when SGLang would run the same engine; ``nccl`` the oldest release of NCCL that the image can have;
-    ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if it is known;
-    ``swap_gib`` the swap that each node needs while the weights load.
+    ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if it is known.
     """
 
     name: str
@@ -88,7 +265,6 @@ class ResolvedProfile:
     nccl: str = "2.0"
     published: list[str] = field(default_factory=list)
     image_gb: float | None = None
-    swap_gib: float = 0
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +394,6 @@ def resolve(
         nccl=oldest_nccl(catalogue, carries),
         published=report.published,
         image_gb=listed.get("gb"),
-        swap_gib=float(merged.get("swap_gib") or 0),
     )
 
 

@@ -7,18 +7,108 @@ Private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import json
+import re
+import sys
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import clip
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .._paths import PROFILES
-from .schema import INSTALL_AGAIN, BrokenInstallation, load_schema, violations
+from .profile_checks import release_in
+
+try:
+    import jsonschema
+except ImportError:
+    # said when a file is checked: documentation and sanity tests load this module without it
+    jsonschema = None  # type: ignore[assignment]
+
+
+INSTALL_AGAIN = "Install the collection again: ansible-galaxy collection install gb10.cluster --force"
+INSTALL_JSONSCHEMA = f"Run {sys.executable} -m pip install jsonschema"
+
+
+class BrokenInstallation(ValueError):
+    """A part of the installation is missing, which no file of the user can mend; ``remedy`` says what does."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message}. {remedy}")
+        self.reason, self.remedy = message, remedy
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One violation of a schema by its ``keyword``; ``wanted`` describes a valid value, if the schema does."""
+
+    place: str
+    value: Any
+    reason: str
+    wanted: str
+    keyword: str
+
+
+@lru_cache(maxsize=4)
+def load_schema(name: str) -> dict[str, Any]:
+    """Return one of the schemas that the collection ships; raise BrokenInstallation if it is missing."""
+    path = PROFILES / "schema" / f"{name}.schema.json"
+    if not path.is_file():
+        raise BrokenInstallation(f"the collection is incomplete: {path} is missing", INSTALL_AGAIN)
+    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema
+
+
+def violations(data: Any, schema: Mapping[str, Any]) -> Iterator[Violation]:
+    """Yield every violation of a schema in the order of places; raise BrokenInstallation without jsonschema."""
+    if jsonschema is None:
+        raise BrokenInstallation(
+            "the Python of ansible-core has no package jsonschema, so no profile can be checked", INSTALL_JSONSCHEMA
+        )
+    for error in sorted(_strict()(schema).iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
+        place = clip(".".join(str(part) for part in error.absolute_path), 200)
+        value = None if isinstance(error.instance, Mapping) else error.instance
+        yield Violation(place, value, clip(_words(error)), str(error.schema.get("description", "")), error.validator)
+
+
+@lru_cache(maxsize=1)
+def _strict() -> Any:
+    """Return the validator; unlike Python it takes neither 4.0 for an integer nor a newline for the end of a text."""
+    base = jsonschema.Draft202012Validator
+
+    def pattern(_validator: Any, wanted: str, text: Any, _schema: Any) -> Iterator[Any]:
+        if isinstance(text, str) and (text.endswith("\n") or not re.search(wanted, text)):
+            yield jsonschema.ValidationError(f"{text!r} does not match {wanted!r}")
+
+    # Values of Ansible are of subclasses of int that remember where they were written.
+    types = base.TYPE_CHECKER.redefine(
+        "integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)
+    )
+    return jsonschema.validators.extend(base, {"pattern": pattern}, type_checker=types)  # type: ignore[no-untyped-call]
+
+
+def _words(error: Any) -> str:
+    if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
+        known = list(error.schema.get("properties", ()))
+        unknown = [key for key in error.instance if key not in known]
+        return f"unknown key {', '.join(f'{key!r}{_meant(key, known)}' for key in unknown)}"
+    if error.validator == "enum":
+        choices = [str(choice) for choice in error.validator_value]
+        return f"{error.instance!r} is not one of {', '.join(choices)}{_meant(error.instance, choices)}"
+    return str(error.message)
+
+
+def _meant(word: Any, known: list[str]) -> str:
+    """Return a suggestion for an unknown word, if one is close."""
+    return "".join(f" (did you mean {close}?)" for close in get_close_matches(str(word), known, 1))
 
 
 class ProfileError(ValueError):
@@ -197,3 +287,73 @@ def override_problems(overrides: Any) -> list[tuple[str, str]]:
     own["model"] = {**schema["properties"]["model"], "required": []}
     found = violations(overrides, {**preset, "properties": own, "$defs": schema["$defs"]})
     return [(problem.place, problem.reason) for problem in found]
+
+
+DOCKER_HUB = ("docker.io/", "index.docker.io/", "registry-1.docker.io/")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that a profile lists: its release of SGLang, its changes, and its size in GB (None: not known)."""
+
+    reference: str
+    sglang: str
+    profile: str
+    carries: tuple[str, ...] = ()
+    gb: float | None = None
+
+    @property
+    def digest(self) -> str:
+        """Return the digest in the reference, or an empty text."""
+        return self.reference.partition("@")[2]
+
+
+def bare(reference: str) -> str:
+    """Return name and tag of an image without its digest and without the registry that Docker assumes."""
+    name = reference.partition("@")[0].removeprefix("docker://")
+    return next((name.removeprefix(host) for host in DOCKER_HUB if name.startswith(host)), name)
+
+
+def known_images(search_path: Iterable[Path | str] = ()) -> tuple[Image, ...]:
+    """Return the images of all profiles; a profile that can't be read is left out, because its own use reports it."""
+    return _known(tuple(str(entry) for entry in search_path))
+
+
+@lru_cache(maxsize=4)
+def _known(search_path: tuple[str, ...]) -> tuple[Image, ...]:
+    found = []
+    for name, path in find_profiles(search_path).items():
+        try:
+            profile = read_yaml(path)
+        except ProfileError:
+            continue
+        for entry in _entries(profile):
+            carries = tuple(str(each) for each in entry.get("carries") or ())
+            found.append(Image(str(entry["image"]), str(entry["sglang"]), name, carries, entry.get("gb")))
+    return tuple(found)
+
+
+def _entries(profile: Any) -> list[Mapping[str, Any]]:
+    listed = profile.get("images") if isinstance(profile, Mapping) else None
+    entries = listed if isinstance(listed, list) else []
+    return [entry for entry in entries if isinstance(entry, Mapping) and {"sglang", "image"} <= set(entry)]
+
+
+def look_up(images: Sequence[Image], reference: str) -> Image | None:
+    """Return what is known of an image by its digest, or if it has none, by its name and tag."""
+    digest = reference.partition("@")[2]
+    if digest:
+        return next((image for image in images if image.digest == digest), None)
+    named = [image for image in images if bare(image.reference) == bare(reference) and ":" in bare(reference)]
+    return next((image for image in named if image.digest), next(iter(named), None))
+
+
+def release_of(images: Sequence[Image], reference: str) -> str:
+    """Return the release of SGLang in an image by the profiles, or by its tag; an empty text if neither says it."""
+    found = look_up(images, reference)
+    return found.sglang if found else release_in(reference)
+
+
+def newest(images: Sequence[Image]) -> Image:
+    """Return the image of the newest release that has one, with a digest if there is one; raise ValueError without."""
+    return max(images, key=lambda image: (Version.parse(image.sglang), bool(image.digest)))

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
-from .catalogue import Catalogue, History
-from .items import Item, key_of
+from .catalogue import Catalogue, History, Item, key_of
 
 PREFILL, DECODE = "--cuda-graph-backend-prefill", "--cuda-graph-backend-decode"
 NO_GRAPH = "--disable-cuda-graph"

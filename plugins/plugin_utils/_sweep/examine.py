@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +13,34 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 
-from .._load.workload import Workload
+from .._load.stats import Workload
 from .._rules import Rules
-from .._sglang.profile import Library, ResolvedProfile
+from .._sglang.profile import Library, ResolvedProfile, resolve
 from .._sglang.profile_checks import override_findings
 from .._sglang.profile_files import load_profile, override_problems
-from .engine import engine_of, serving_of
-from .file import check
-from .plan import Resolved, SweepPlan, plan
+from .plan import Resolved, SweepPlan, check, plan
+
+
+def serving_of(overlay: Mapping[str, Any], sglang_version: str = "") -> dict[str, Any]:
+    """Return preset, version, transport and overrides of role serving_plan for a cell; the version is a default."""
+    chosen = {"preset": "", "sglang_version": sglang_version, "transport": "roce"}
+    overrides = {key: value for key, value in overlay.items() if key not in chosen}
+    return {key: overlay.get(key, default) for key, default in chosen.items()} | {"overrides": overrides}
+
+
+def engine_of(
+    profile: Mapping[str, Any], overlay: Mapping[str, Any], sglang_version: str = "", library: Library | None = None
+) -> tuple[str, ResolvedProfile]:
+    """Return a key that is equal for two cells exactly when they have the same engine, and the resolved profile.
+
+    ``ResolvedProfile.engine`` contains SGLang's own settings; the key adds transport, image and other variables.
+    Raises ValueError for an unknown preset or version.
+    """
+    cell = serving_of(overlay, sglang_version)
+    resolved = resolve(profile, cell["preset"] or None, cell["sglang_version"] or None, cell["overrides"], library)
+    env = {name: value for name, value in resolved.env.items() if not name.startswith("SGLANG_")}
+    return "|".join([resolved.engine, cell["transport"], resolved.image, json.dumps(env, sort_keys=True)]), resolved
+
 
 _finding = Rules("_sweep").finding
 

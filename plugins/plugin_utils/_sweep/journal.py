@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+
+from .._paths import COLLECTION, read_yaml
+
 
 class JournalDamaged(ValueError):
     """A line other than an unfinished last one does not match its checksum, because of an edit or a disk error."""
@@ -64,3 +69,36 @@ def read(path: Path) -> Journal:
             raise JournalDamaged(f"{path}:{number}: the checksum does not match. Restore the file or move it away.")
         journal.records.append(record)
     return journal
+
+
+def collection_version(root: Path = COLLECTION) -> str:
+    """Return the collection's version from MANIFEST.json (installed collection) or galaxy.yml (checkout)."""
+    manifest = root / "MANIFEST.json"
+    if manifest.is_file():
+        return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
+    return str(read_yaml(root / "galaxy.yml")["version"])
+
+
+def commit(root: Path = COLLECTION) -> str:
+    """Return the commit of a checkout; an empty string for an installed collection."""
+    if not (root / ".git").exists():
+        return ""
+    return system.run(["git", "-C", str(root), "rev-parse", "HEAD"], check=False).stdout.strip()
+
+
+def read_journal(path: str | Path) -> list[dict[str, Any]]:
+    """Return the records of a sweep's journal; none if it does not exist. Raise AnsibleActionFail if it is damaged."""
+    try:
+        return read(Path(path)).records
+    except JournalDamaged as error:
+        raise AnsibleActionFail(str(error)) from error
+
+
+def existing_journal(path: str | Path) -> list[dict[str, Any]]:
+    """Return the records of an existing journal. Otherwise raise AnsibleActionFail, naming the journals beside it."""
+    file = Path(path)
+    if not file.is_file():
+        others = ", ".join(sorted(p.name for p in file.parent.glob("*.jsonl"))) or "no journal"
+        remedy = f"Name one that a sweep wrote; this directory has {others}."
+        raise AnsibleActionFail(f"{path}: this journal does not exist. {remedy}")
+    return read_journal(file)

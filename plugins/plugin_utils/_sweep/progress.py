@@ -15,7 +15,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from .._load.workload import Workload
+from .._load.stats import Workload
 from .failure import CellStatus
 from .plan import cell_name
 

@@ -8,6 +8,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,49 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
 
+from .._paths import ROLES, read_yaml
 from .._rules import Rules
-from .known import Known, Spec
+
+SHARED_VARIABLES = ROLES.parent / "meta" / "shared_variables.yml"
+
+Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Every variable with its spec, by the role or prefix that owns it."""
+
+    shared: Mapping[str, Spec]
+    command_line: Mapping[str, Spec]
+    roles: Mapping[str, Mapping[str, Spec]]
+
+    def owner(self, name: str) -> str:
+        """Return the prefix that owns a name: ``gb10``, a role, or none; ``gb10_lab_`` belongs to the lab."""
+        if name.startswith("gb10_"):
+            return "" if name.startswith("gb10_lab_") else "gb10"
+        return max((role for role in self.roles if name.startswith(f"{role}_")), key=len, default="")
+
+    def names(self, owner: str) -> Mapping[str, Spec]:
+        """Return the variables with a prefix."""
+        return self.shared if owner == "gb10" else self.roles.get(owner, {})
+
+
+@cache
+def load_known() -> Known:
+    """Read the argument specs and the shared variables of this collection."""
+    shared: dict[str, Spec] = {}
+    command_line: dict[str, Spec] = {}
+    for group in read_yaml(SHARED_VARIABLES):
+        for name, spec in group["variables"].items():
+            (command_line if spec["where"] == "command line" else shared)[name] = spec
+    roles = {}
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        entry_points = read_yaml(path)["argument_specs"].values()
+        roles[path.parts[-3]] = {
+            name: spec for point in entry_points for name, spec in (point.get("options") or {}).items()
+        }
+    return Known(shared, command_line, roles)
+
 
 # Conditions that a type cannot express: the case of rule variables.value, the pattern, and an example.
 FORMATS: Mapping[str, tuple[str, str, str]] = {

@@ -20,7 +20,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible.vars.manager import VariableManager
 from ansible_collections.gb10.cluster.plugins.action import inventory_new
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import reported
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import inventory as reported
 from cabling_samples import facts, ring
 
 PLAIN = re.compile(r"[A-Za-z0-9_./:@ -]*")

@@ -28,8 +28,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments i
     attached_nads,
     compare_status,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import rows
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, rows
 from serving_samples import plan
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -69,13 +68,13 @@ READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "module_utils/_kube/pod_logs.py find_containers": found_containers,
     "plugin_utils/_fabric/attachments.py attached_nads": lambda of: attached_nads([of]),
     "plugin_utils/_fabric/attachments.py compare_status": lambda of: "\n".join(map(str, compare_status(of))),
-    "plugin_utils/_serving/diff.py describe": lambda of: describe([workload(of)]),
-    "plugin_utils/_serving/diff.py _rank": lambda of: describe([workload(of)]),
+    "plugin_utils/_serving/summary.py describe": lambda of: describe([workload(of)]),
+    "plugin_utils/_serving/summary.py _rank": lambda of: describe([workload(of)]),
     "plugin_utils/_serving/summary.py rows": lambda of: rows(plan(), [of], {}, {}, {}),
     "plugin_utils/_serving/summary.py _attached": lambda of: rows(plan(), [of], {}, {}, {}),
 }
 # Reads its own annotation, and takes each error for a Lease of somebody else (test_controller_run_lock.py).
-GUARDED = {"plugin_utils/_controller/run_lock.py holder"}
+GUARDED = {"action/run_lock.py holder"}
 
 
 def functions(calls: set[str]) -> Iterator[str]:

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import to_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
+    Source,
+    read_command,
+    read_recipe,
+    to_profile,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import ProfileError, read_yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import Source, read_command, read_recipe
 
 LIBRARY = Library.load()
 IMAGE = "lmsysorg/sglang:v0.5.20"

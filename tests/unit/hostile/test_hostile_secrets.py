@@ -17,8 +17,9 @@ from typing import Any, cast
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._support import cluster, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import redact
+from ansible_collections.gb10.cluster.plugins.modules import support_cluster_info as cluster
+from ansible_collections.gb10.cluster.plugins.modules import support_info as sources
 
 # No form of a known token, and characters that end a word in some notations.
 SECRET = "hunter2zwei/Qx+9"

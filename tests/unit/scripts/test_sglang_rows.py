@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import log_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.published import log_of
 from sglang_cases import KNOWLEDGE, PROFILES
 from sglang_rows import Outcome, judge_row, load_rows, main, summarize, try_rule, update_published, update_rules
 

@@ -14,13 +14,12 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action.profile_draft import ActionModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import repository, to_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import Source, repository, to_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.items import key_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import key_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.owned import OWNERS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import OWNERS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import schema_problems
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import Source
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.translate import translate
 from sglang_cases import KNOWLEDGE, ROOT
 

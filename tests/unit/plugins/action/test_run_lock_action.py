@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.action import run_lock
 from ansible_collections.gb10.cluster.plugins.action import run_lock as action
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import run_lock
 
 OPTIONS = {"kubeconfig": "/k", "context": "gb10", "namespace": "ns", "name": "gb10-run", "run": "serve", "duration": 60}
 MINE = run_lock.this_run("serve")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import apply
 from ansible_collections.gb10.cluster.plugins.modules import api_apply
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local import call
 from ansible_collections.kubernetes.core.plugins.module_utils.k8s.exceptions import CoreException
@@ -39,7 +38,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
             module.exit_json(**results[0] if len(results) == 1 else several)
 
         asked: list[Any] = []
-        monkeypatch.setattr(apply, "run_module", run_module)
+        monkeypatch.setattr(api_apply, "run_module", run_module)
         made = call(api_apply.main, OPTIONS, check_mode, diff=True)
         return {"asked": asked[0], **made}
 

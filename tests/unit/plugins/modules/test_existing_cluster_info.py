@@ -9,8 +9,8 @@ from typing import Any
 
 import kubernetes
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import survey
 from ansible_collections.gb10.cluster.plugins.modules import existing_cluster_info as module
+from ansible_collections.gb10.cluster.plugins.modules import existing_cluster_info as survey
 from kube_samples import FakeApi
 from module_runs import run_module
 

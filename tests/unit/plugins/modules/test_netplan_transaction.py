@@ -20,7 +20,8 @@ from ansible.module_utils import basic
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import others, record, renderer, transaction, undo
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files as others
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import record, renderer, transaction, undo
 from ansible_collections.gb10.cluster.plugins.modules import netplan_transaction
 
 PLAN = {"pfs": [{"name": "enp1s0f0np0"}], "vfs": [{"netdev": "enp1s0f0v0", "address": "10.100.0.1", "prefix": 24}]}

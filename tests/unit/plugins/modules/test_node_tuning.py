@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._host import system, tuning
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.modules import node_tuning
 from module_runs import become_nobody, refuse_writes, run_module
 
@@ -85,7 +85,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setattr(system, "run", made.run)
     monkeypatch.setattr(system, "read_text", lambda path: made.swappiness if path.name == "swappiness" else read(path))
     for name in ("GUARD", "SWAPPINESS", "CLOCKS", "SERVICES", "SESSIONS", "CACHES", "LIBRARY"):
-        monkeypatch.setattr(tuning, name, tmp_path / getattr(tuning, name).relative_to("/"))
+        monkeypatch.setattr(node_tuning, name, tmp_path / getattr(node_tuning, name).relative_to("/"))
     monkeypatch.setattr(node_tuning, "CONFIG", tmp_path / "etc/gb10/tuning.json")
     return made
 
@@ -111,9 +111,9 @@ def test_all_parts_are_set_once_and_restored(machine: Machine) -> None:
     assert len(result["changes"]) == 5
     assert (machine.target, machine.swappiness, machine.guard) == ("multi-user.target", "10", "enabled")
     assert machine.files() == SETTINGS | PROGRAM
-    assert "--free 10" in tuning.CACHES.read_text() and "MemoryMin=256M" in tuning.SESSIONS.read_text()
-    assert "-m 3,2 -s 100,100 -p --prefer '^sglang::' --avoid" in tuning.GUARD.read_text()
-    assert "--lock-gpu-clocks=0,2200" in tuning.CLOCKS.read_text()
+    assert "--free 10" in node_tuning.CACHES.read_text() and "MemoryMin=256M" in node_tuning.SESSIONS.read_text()
+    assert "-m 3,2 -s 100,100 -p --prefer '^sglang::' --avoid" in node_tuning.GUARD.read_text()
+    assert "--lock-gpu-clocks=0,2200" in node_tuning.CLOCKS.read_text()
     assert not machine.call(**EVERYTHING)["changed"]
     assert machine.commands == []
     machine.call()
@@ -128,7 +128,7 @@ def test_the_limits_are_written_before_the_package_starts(machine: Machine, monk
 
     def watch(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         if "install" in argv:
-            seen.append(tuning.GUARD.exists())
+            seen.append(node_tuning.GUARD.exists())
         return run(argv, **options)
 
     monkeypatch.setattr(system, "run", watch)
@@ -169,7 +169,7 @@ def test_a_clock_that_can_not_be_set_fails_every_run(machine: Machine) -> None:
 def test_the_program_that_drops_caches_goes_with_its_unit(machine: Machine) -> None:
     machine.call(drop_caches=True)
     assert machine.commands[-1] == "systemctl restart gb10-memory.service"
-    library = tuning.LIBRARY / "gb10"
+    library = node_tuning.LIBRARY / "gb10"
     other = library / "_common/versions.py"
     other.write_text("of another unit")
     assert machine.call()["changes"] == ["page cache no longer dropped"]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,16 @@ def test_other_keys_are_ignored_and_an_empty_part_is_none() -> None:
 def test_a_missing_field_is_an_error() -> None:
     with pytest.raises(TypeError, match="name"):
         plain.load(Part, {})
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert align([["rank", "node"], ["0", "spark1"], ["10", ""]]) == ["rank  node", "0     spark1", "10"]
+
+
+def test_a_table_without_rows_has_no_lines() -> None:
+    assert align([]) == []
+
+
+def test_rows_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        align([["a"], ["a", "b"]])

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._fallback import api, switch
+from ansible_collections.gb10.cluster.plugins.module_utils._fallback import switch
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import Settings, Status
 
 SETTINGS = {
@@ -112,12 +112,12 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def client(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> api.SwitchApi:
+def client(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> switch.SwitchApi:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
     (tmp_path / "token").write_text("t0ken\n")
     monkeypatch.setattr(ssl, "create_default_context", lambda cafile: None)
-    made = api.SwitchApi("s", "g", tmp_path)
+    made = switch.SwitchApi("s", "g", tmp_path)
     monkeypatch.setattr(made, "_opener", cluster)
     return made
 
@@ -126,7 +126,7 @@ def settings() -> Settings:
     return Settings.parse(json.dumps(SETTINGS))
 
 
-def test_a_lost_node_is_replaced_step_by_step_and_told_once(cluster: Cluster, client: api.SwitchApi) -> None:
+def test_a_lost_node_is_replaced_step_by_step_and_told_once(cluster: Cluster, client: switch.SwitchApi) -> None:
     assert switch.step(settings(), client).reason == "Planned"
     cluster.becomes("a", "Unknown")
     cluster.stuck.add("g-0-0")
@@ -154,7 +154,7 @@ def test_a_lost_node_is_replaced_step_by_step_and_told_once(cluster: Cluster, cl
     assert cluster.events() == [("Warning", "FallbackNodeLost"), ("Normal", "FallbackNodesReturned")]
 
 
-def test_it_writes_only_what_changed(cluster: Cluster, client: api.SwitchApi) -> None:
+def test_it_writes_only_what_changed(cluster: Cluster, client: switch.SwitchApi) -> None:
     for _turn in range(3):
         switch.step(settings(), client)
     assert [(method, kind) for method, _path, kind, _body in cluster.asked if method != "GET"] == [
@@ -162,7 +162,7 @@ def test_it_writes_only_what_changed(cluster: Cluster, client: api.SwitchApi) ->
     ]
 
 
-def test_a_second_switch_is_refused_before_it_acts(cluster: Cluster, client: api.SwitchApi) -> None:
+def test_a_second_switch_is_refused_before_it_acts(cluster: Cluster, client: switch.SwitchApi) -> None:
     switch.step(settings(), client)
     cluster.becomes("a", "Unknown")
     cluster.now += 100
@@ -179,7 +179,7 @@ def test_a_second_switch_is_refused_before_it_acts(cluster: Cluster, client: api
     assert cluster.replicas["g-0"] == 1
 
 
-def test_a_stopped_group_is_no_error(cluster: Cluster, client: api.SwitchApi) -> None:
+def test_a_stopped_group_is_no_error(cluster: Cluster, client: switch.SwitchApi) -> None:
     cluster.replicas.clear()
     cluster.pods.clear()
     cluster.becomes("a", "False")
@@ -188,7 +188,7 @@ def test_a_stopped_group_is_no_error(cluster: Cluster, client: api.SwitchApi) ->
     assert cluster.replicas == {}
 
 
-def test_a_pod_is_asked_for_only_before_something_starts(cluster: Cluster, client: api.SwitchApi) -> None:
+def test_a_pod_is_asked_for_only_before_something_starts(cluster: Cluster, client: switch.SwitchApi) -> None:
     for turn, asked in enumerate((0, 0, 1, 0)):
         if turn == 1:
             cluster.becomes("a", "Unknown")
@@ -223,7 +223,7 @@ def test_a_preset_that_stops_is_looked_at_every_second(monkeypatch: pytest.Monke
     assert paused == [1, 5]
 
 
-def test_an_error_of_the_api_is_not_an_absence(cluster: Cluster, client: api.SwitchApi) -> None:
+def test_an_error_of_the_api_is_not_an_absence(cluster: Cluster, client: switch.SwitchApi) -> None:
     cluster.away = refused(500)
     with pytest.raises(HTTPError, match="500"):
         client.replicas("g-0")

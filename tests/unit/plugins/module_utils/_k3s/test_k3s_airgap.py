@@ -1,11 +1,13 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
 
 
@@ -61,3 +63,33 @@ def test_sum_files_as_sha256sum_writes_them() -> None:
 
 def test_an_absent_file_holds_nothing(tmp_path: Path) -> None:
     assert not airgap.holds(tmp_path / "k3s", hashlib.sha256().hexdigest())
+
+
+def test_versions() -> None:
+    assert airgap.parse_k3s_version("1.36.10").release == (1, 36, 10)
+    for text in ("latest", "v1.36"):
+        with pytest.raises(ValueError, match=f"'{text}'.*write it like v1.36.4"):
+            airgap.parse_k3s_version(text)
+
+
+@pytest.mark.parametrize(
+    ("state", "changed", "stale"),
+    [
+        ("active", 1700000001.0, True),
+        ("active", 1700000000.9, False),
+        ("activating", 1700000005.0, True),
+        ("inactive", 1700000005.0, False),
+        ("failed", 1700000005.0, False),
+    ],
+)
+def test_a_service_older_than_its_files(state: str, changed: float, stale: bool) -> None:
+    properties = airgap.parse_properties(f"ActiveState={state}\n\nExecMainStartTimestamp=@1700000000\n")
+    assert airgap.is_stale(properties, [1.0, changed]) is stale
+
+
+def test_a_property_may_have_an_equals_sign() -> None:
+    assert airgap.parse_properties("ExecStart=k3s --a=b\n") == {"ExecStart": "k3s --a=b"}
+
+
+def test_a_service_that_never_started_is_not_stale() -> None:
+    assert not airgap.is_stale({"ActiveState": "activating", "ExecMainStartTimestamp": ""}, [5.0])

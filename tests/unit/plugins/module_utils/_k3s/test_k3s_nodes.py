@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import nodes
+from ansible_collections.gb10.cluster.plugins.modules import node_wait
 
 
 def node(name: str, ready: str = "True", **offers: str) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def test_what_nodes_lack(
     names: list[str], resources: dict[str, int], of_node: dict[str, list[str]], said: list[str]
 ) -> None:
     cluster = [node("a", gpu="1k"), node("b"), node("c", ready="False"), {"metadata": {"name": "new"}}]
-    assert nodes.missing_on_nodes(cluster, names, resources, of_node) == said
+    assert node_wait.missing_on_nodes(cluster, names, resources, of_node) == said
 
 
 def test_no_node_at_all_is_not_enough() -> None:
-    assert nodes.missing_on_nodes([], [], {}, {}) == ["no node has this label"]
+    assert node_wait.missing_on_nodes([], [], {}, {}) == ["no node has this label"]

@@ -11,7 +11,7 @@ import zlib
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import verdict
+from ansible_collections.gb10.cluster.plugins.modules import serving_verdict as verdict
 
 GPU = {"name": "NVIDIA GB10", "capability": [12, 1], "count": 1, "memory": 119, "processors": 48}
 RANKS = [

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import others, record, renderer, transaction, undo
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files, record, renderer, transaction, undo
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan.files import Attributes, holds
 
 WRITES = {"os.rename", "os.remove", "os.link", "os.symlink", "os.chmod", "os.chown", "os.mkdir", "os.rmdir"}
@@ -266,7 +266,7 @@ def make_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], H
         monkeypatch.setattr(system, "links", lambda netns=None: {"port": {"mtu": host.mtu, "flags": ["UP"]}})
         monkeypatch.setattr(renderer, "activate", host.activate)
         monkeypatch.setattr(renderer, "NETWORKD_DROP_IN", host.root / "etc/dir/new.conf")
-        monkeypatch.setattr(undo.transit, "WANT", host.root / "nowhere/x")
+        monkeypatch.setattr(renderer, "WANT", host.root / "nowhere/x")
         monkeypatch.setattr(undo, "State", lambda _directory, is_unit: host.new_state(is_unit))
         monkeypatch.setattr(undo, "PROC_SYS", host.root / "proc")
         monkeypatch.setattr(transaction, "PROC_SYS", host.root / "proc")
@@ -279,8 +279,8 @@ def make_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], H
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(system, "package_files", lambda _module, library: {library / "gb10/x.py": "code"})
     monkeypatch.setattr(renderer, "is_booting", lambda: False)
-    monkeypatch.setattr(others, "observe", lambda fabric: ())
-    monkeypatch.setattr(others, "default_routes", list)
+    monkeypatch.setattr(files, "observe", lambda fabric: ())
+    monkeypatch.setattr(files, "default_routes", list)
     for module in (undo, transaction):
         monkeypatch.setattr(module, "SETTLE_S", 0)
     return make

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files, others, record, renderer, undo
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files, record, renderer, undo
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan.record import (
     UNDOING,
     LinkState,
@@ -87,7 +87,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(system, "links", lambda netns=None: {"enp1s0f0v0": LINK})
     monkeypatch.setattr(renderer, "activate", made.activate)
     monkeypatch.setattr(renderer, "is_booting", lambda: made.booting)
-    monkeypatch.setattr(others, "observe", lambda fabric: made.others)
+    monkeypatch.setattr(files, "observe", lambda fabric: made.others)
     monkeypatch.setattr(undo, "SETTLE_S", 0)
     return made
 
@@ -175,7 +175,7 @@ def test_a_step_of_the_end_that_fails_is_told(error: Exception) -> None:
 def test_only_empty_directories_are_removed(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = [tmp_path / "networkd.conf.d/x", tmp_path / "networkd.service.d/x"]
     monkeypatch.setattr(renderer, "NETWORKD_DROP_IN", places[0])
-    monkeypatch.setattr(undo.transit, "WANT", places[1])
+    monkeypatch.setattr(renderer, "WANT", places[1])
     for place in places:
         place.parent.mkdir()
     (places[0].parent / "other.conf").write_text("")

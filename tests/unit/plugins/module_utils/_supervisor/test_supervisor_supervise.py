@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import ssl
 import urllib.request
 from email.message import Message
@@ -16,7 +17,10 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._supervisor import state, supervise
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MEMORY
+from ansible_collections.gb10.cluster.plugins.module_utils._supervisor import supervise
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import TIMEOUTS
 
 METRICS = """# HELP sglang:realtime_tokens_total Total tokens
 sglang:realtime_tokens_total{mode="prefill_compute",tp_rank="0"} 8192.0
@@ -82,14 +86,14 @@ def test_only_ranks_that_load_are_asked_for_their_last_lines(monkeypatch: pytest
 
     class Loading(Api):
         def see(self, name: str) -> Any:
-            return state.Seen(name, name == "g-0-0", True, "u/0")
+            return supervise.Seen(name, name == "g-0-0", True, "u/0")
 
         def said(self, names: list[str]) -> list[str]:
             asked.extend(names)
             return ["shard 1"]
 
-    history, options = state.History(), argparse.Namespace(health_timeout=1)
-    supervise.check(Loading(), ["g-0-0", "g-1-0"], history, {}, options, state.Limits())
+    history, options = supervise.History(), argparse.Namespace(health_timeout=1)
+    supervise.check(Loading(), ["g-0-0", "g-1-0"], history, {}, options, supervise.Limits())
     assert (asked, history.said) == (["g-1-0"], ["shard 1"])
 
 
@@ -103,7 +107,7 @@ def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
             asked.append(name)
             if name == "g-f2-1-0-0":
                 raise OSError("refused")
-            return state.Seen(name)
+            return supervise.Seen(name)
 
     def rest(_seconds: float) -> None:
         raise KeyboardInterrupt
@@ -111,7 +115,7 @@ def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
     monkeypatch.setattr(supervise.time, "sleep", rest)
     options = argparse.Namespace(pods=[["g-f2-1-0-0"], ["g-f2-2-0-0", "g-f2-2-1-0"]], interval=5)
     with pytest.raises(KeyboardInterrupt):
-        supervise.watch(Known(), options, state.Limits())
+        supervise.watch(Known(), options, supervise.Limits())
     assert asked == ["g-f2-1-0-0", "g-f2-2-0-0", "g-f2-2-1-0"]
     assert "g-f2-1-0-0 and its group could not be checked, trying again: OSError('refused')" in capsys.readouterr().out
 
@@ -149,7 +153,7 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     (tmp_path / "token").write_text("t")
     api = supervise.SupervisorApi("s", 15, tmp_path)
     assert api.see("g-0-0").incarnation == "u/0"
-    assert api.see("g-1-0") == state.Seen("g-1-0")
+    assert api.see("g-1-0") == supervise.Seen("g-1-0")
     api.delete("g-1-0", 10)
     assert opener.asked[-1] == ("DELETE", "g-1-0", b'{"gracePeriodSeconds": 10}')
     assert api.log("g-0-0", 5, True).endswith("last line\n")
@@ -168,3 +172,308 @@ def test_answers_to_probes_do_not_count_as_progress_of_a_start(opener: Opener, t
     assert api.said(["g-0-0"]) == ["Capture cuda graph end"]
     opener.text = access * 50
     assert api.said(["g-0-0"]) == []
+
+
+COLLECTION = Path(__file__).resolve().parents[5]
+LIMITS = supervise.Limits(40, first_step=40, part_after=30, backoff_first=30, backoff_most=100, calm_after=600)
+
+
+def group(*incarnations: str, started: bool = True, running: bool = True) -> list[Any]:
+    return [supervise.Seen(f"g-{n}-0", started, running, text, "10.0.0.1") for n, text in enumerate(incarnations)]
+
+
+def run(steps: list[tuple[float, list[Any], bool | None]], history: Any = None) -> list[str]:
+    history = history or supervise.History()
+    return [supervise.decide(seen, healthy, history, LIMITS, now) for now, seen, healthy in steps]
+
+
+def test_a_healthy_group_is_left_alone() -> None:
+    assert run([(t, group("a", "b"), True) for t in range(0, 200, 5)]) == [""] * 40
+
+
+def test_a_start_that_writes_to_its_log_is_left_alone_however_long() -> None:
+    """A line an hour is enough: the size of the weights may be unknown, and a cold cache compiles for as long."""
+    history, loading = supervise.History(), group("a", "b", started=False)
+    for t in range(0, 200_000, 60):
+        assert supervise.decide(loading, None, history, COLD, float(t), "", [f"shard {t // 3540}"]) == ""
+
+
+def test_a_start_that_is_silent_for_too_long_ends_and_so_does_the_next_one() -> None:
+    history, loading = supervise.History(), group("a", "b", started=False)
+    said = [supervise.decide(loading, None, history, COLD, float(t), "", ["shard 1"]) for t in range(0, 3605, 5)]
+    assert set(said[:-1]) == {""}
+    assert "makes no progress: no rank has written a log line for 3600 s" in said[-1]
+    supervise.acted(history, COLD, 3600)
+    again = group("c", "d", started=False)
+    said = [supervise.decide(again, None, history, COLD, float(t), "", ["shard 1"]) for t in range(3605, 7210, 5)]
+    assert set(said[:-1]) == {""}
+    assert "makes no progress" in said[-1]
+
+
+def test_a_log_that_cannot_be_read_ends_no_start() -> None:
+    history, loading = supervise.History(), group("a", "b", started=False)
+    for t in range(0, 20_000, 60):
+        assert supervise.decide(loading, None, history, COLD, float(t)) == ""
+
+
+def test_silence_counts_only_while_all_ranks_run_and_one_is_loading() -> None:
+    history, loading = supervise.History(), group("a", "b", started=False)
+    pending = [*group("a", started=False), supervise.Seen("g-1-0")]
+    for now, seen in ((0, loading), (3599, pending), (3600, loading), (7199, loading)):
+        assert supervise.decide(seen, None, history, COLD, float(now), "", ["shard 1"]) == ""
+    # A group that serves writes nothing for hours.
+    for now in range(7200, 20_000, 60):
+        assert supervise.decide(group("a", "b"), True, history, COLD, float(now)) == ""
+    assert supervise.decide(loading, None, history, COLD, 20_000.0, "", []) == ""
+
+
+def test_a_stuck_head_ends_the_group_after_a_while() -> None:
+    said = run(
+        [
+            (0, group("a", "b"), True),
+            (5, group("a", "b"), False),
+            (44, group("a", "b"), False),
+            (45, group("a", "b"), False),
+        ]
+    )
+    assert said[:3] == ["", "", ""]
+    assert "stuck for 40 s" in said[3]
+
+
+def busy(checks: int) -> tuple[Any, float]:
+    """Return the memory of a supervisor after so many checks of a head that generates, and the time."""
+    history = supervise.History()
+    for check in range(checks + 1):
+        work = f'{supervise.GENERATED}{{model="m"}} {check * 60}.0'
+        supervise.decide(group("a", "b"), True, history, COLD, check * 5.0, work)
+    return history, checks * 5.0
+
+
+COLD = supervise.Limits()
+SIX_MINUTES = 360
+
+
+def test_every_default_limit_allows_a_first_step_of_six_minutes() -> None:
+    defaults = yaml.safe_load((COLLECTION / "roles/sglang/defaults/main.yml").read_text(encoding="utf-8"))
+    assert (defaults["sglang_stuck_after"], defaults["sglang_first_step_timeout"]) == (
+        COLD.stuck_after,
+        COLD.first_step,
+    )
+    for name in ("sglang_first_step_timeout", "sglang_startup_timeout"):
+        assert defaults[name] >= 3 * SIX_MINUTES, name
+    assert defaults["sglang_wait_timeout"] == 0
+    assert all(int(seconds) >= 2 * SIX_MINUTES for seconds in TIMEOUTS.values())
+
+
+def test_a_first_step_of_six_minutes_is_no_reason_to_restart() -> None:
+    history, now = busy(1)
+    said = [supervise.decide(group("a", "b"), False, history, COLD, now + t, "") for t in range(0, SIX_MINUTES, 5)]
+    assert set(said) == {""}
+    assert "stuck for 1800 s" in supervise.decide(group("a", "b"), False, history, COLD, now + 1800, "")
+
+
+def test_a_head_that_generated_for_minutes_is_stuck_soon() -> None:
+    history, now = busy(supervise.WARM_CHECKS)
+    said = [supervise.decide(group("a", "b"), False, history, COLD, now + t, "") for t in (5, 124, 125)]
+    assert said[:2] == ["", ""]
+    assert "stuck for 120 s" in said[2]
+
+
+def test_health_requests_do_not_warm_a_head_and_a_restart_cools_it() -> None:
+    history, _now = busy(supervise.WARM_CHECKS)
+    supervise.decide(group("c", "d"), True, history, COLD, 999.0, f"{supervise.GENERATED} 3.0")
+    assert history.warm == 0
+    for check in range(200):
+        supervise.decide(group("c", "d"), True, history, COLD, 999.0, f"{supervise.GENERATED} {4 + check}.0")
+    assert history.warm == 0
+
+
+def test_one_healthy_answer_resets_the_time() -> None:
+    same = group("a", "b")
+    assert run([(0, same, False), (39, same, True), (41, same, False), (80, same, False)]) == ["", "", "", ""]
+
+
+def test_a_group_that_restarted_by_itself_is_left_alone() -> None:
+    steps = [(0.0, group("a/0", "b/0"), True)]
+    steps += [(float(t), group("a/1", "b/1", started=False), None) for t in range(5, 300, 5)]
+    assert set(run(steps)) == {""}
+
+
+def test_a_rank_that_came_back_to_an_old_group_ends_it() -> None:
+    steps = [(0.0, group("a/0", "b/0"), True)]
+    steps += [(float(t), group("a/0", "b/1", started=False), None) for t in (5, 34, 35)]
+    said = run(steps)
+    assert said[:3] == ["", "", ""]
+    assert "g-0-0 still belong to the old group" in said[3]
+
+
+def test_a_rank_that_came_back_to_a_loading_group_ends_it() -> None:
+    """The group was never healthy: the head waits for a worker that is not there any more."""
+    steps = [(float(t), group("a/0", "b/0", started=False), None) for t in range(0, 60, 5)]
+    steps += [(float(t), group("a/0", "b/1", started=False), None) for t in range(60, 95, 5)]
+    said = run(steps)
+    assert set(said[:-1]) == {""}
+    assert "g-0-0 still belong to the old group" in said[-1]
+
+
+def test_after_a_restart_by_the_supervisor_it_sees_the_next_one_before_the_group_is_healthy() -> None:
+    history = supervise.History(incarnations=("a/0", "b/0"))
+    supervise.acted(history, LIMITS, 0)
+    steps = [(5.0, [supervise.Seen("g-0-0"), supervise.Seen("g-1-0")], None)]
+    steps += [(float(t), group("c/0", "d/0", started=False), None) for t in range(10, 40, 5)]
+    steps += [(float(t), group("c/0", "d/1", started=False), None) for t in range(40, 75, 5)]
+    said = run(steps, history)
+    assert set(said[:-1]) == {""}
+    assert "g-0-0 still belong to the old group" in said[-1]
+
+
+def test_restarts_for_a_worker_that_dies_in_every_load_get_rarer() -> None:
+    """Restarts must get rarer: a new pod has a crash count of 0, and the waiting controller needs this count."""
+    history, acts, born, now = supervise.History(), [], 0.0, 0.0
+    limits = supervise.Limits()
+    while now < 7200:
+        age = now - born
+        # loads for 100 s, dies, comes back after 10 s; the head waits for ever
+        cycle, into = divmod(age, 110)
+        worker = supervise.Seen("g-1-0", False, into < 100, f"b{born}/{cycle:.0f}", "")
+        if supervise.decide(
+            [supervise.Seen("g-0-0", False, True, f"a{born}/0", ""), worker], None, history, limits, now
+        ):
+            supervise.acted(history, limits, now)
+            acts.append(now)
+            born = now
+        now += 5
+    gaps = [later - earlier for earlier, later in itertools.pairwise(acts)]
+    assert gaps[0] < 200
+    assert all(gap >= limits.backoff_most for gap in gaps[5:])
+    assert len(acts) < 20
+
+
+def test_a_head_that_works_is_not_stuck_however_long_it_answers_503() -> None:
+    """A long prefill: no token for minutes, yet the scheduler's counters move."""
+    history, same = supervise.History(), group("a", "b")
+    for t in range(0, 600, 25):
+        assert supervise.decide(same, False, history, LIMITS, float(t), f"sglang:realtime_tokens_total {t}") == ""
+    still = [
+        supervise.decide(same, False, history, LIMITS, float(t), "sglang:realtime_tokens_total 9") for t in (600, 640)
+    ]
+    assert still[0] == ""
+    assert "stuck for 40 s" in still[1]
+
+
+def test_a_missing_rank_is_waited_for() -> None:
+    """A drained node: the pod is pending, and deleting the others would not bring it back."""
+    gone = [*group("a/0"), supervise.Seen("g-1-0")]
+    steps = [(0.0, group("a/0", "b/0"), True), *((float(t), gone, None) for t in range(5, 900, 5))]
+    assert set(run(steps)) == {""}
+
+
+def test_restarts_back_off_and_a_healthy_period_resets_the_delay() -> None:
+    history = supervise.History()
+    pauses = [supervise.acted(history, LIMITS, float(n)) for n in range(4)]
+    assert pauses == [30, 60, 100, 100]
+    same = group("a", "b")
+    assert run([(4, same, False), (60, same, False)], history) == ["", ""]
+    run([(200, same, True), (800, same, True)], history)
+    assert history.restarts == 0
+
+
+def test_a_node_without_memory_stops_a_healthy_group_and_never_quickly_again() -> None:
+    history = supervise.History()
+    pressed = [*group("a"), supervise.Seen("g-1-0", True, True, "b", "10.0.0.2", "the node runs out of memory")]
+    said = run([(0, group("a", "b"), True), (5, pressed, True)], history)
+    assert said == ["", "g-1-0: the node runs out of memory"]
+    supervise.acted(history, LIMITS, 5)
+    # It also stops a group that is still loading.
+    loading = [*group("c", started=False), supervise.Seen("g-1-0", False, True, "d", "", "the node runs out")]
+    assert run([(34, loading, None), (35, loading, None)], history) == ["", "g-1-0: the node runs out"]
+    assert supervise.acted(history, LIMITS, 35) == 60
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "stops"),
+    [("False", "MemoryOut", True), ("False", "MemoryLow", False), ("True", "MemoryEnough", False)],
+)
+def test_only_the_last_step_of_the_memory_guard_stops_the_group(status: str, reason: str, stops: bool) -> None:
+    said = {"type": MEMORY, "status": status, "reason": reason, "message": "3 % are available"}
+    pod = {"metadata": {"uid": "u"}, "status": {"conditions": [said]}}
+    assert supervise.read_pod("g-0-0", pod).memory == ("3 % are available" if stops else "")
+
+
+def crashing(uid: str, restarts: int, down: bool) -> supervise.Seen:
+    return supervise.Seen("g-1-0", incarnation=f"{uid}/{restarts}", running=not down, down=down)
+
+
+def test_a_rank_that_cannot_come_back_ends_the_group_that_waits_for_it() -> None:
+    """The head stays "started" and answers 503; the worker is in CrashLoopBackOff and never runs for long."""
+    (head,) = group("a/0")
+    steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
+    steps += [(float(t), [head, crashing("b", 1 + t // 20, True)], None) for t in range(5, 40, 5)]
+    said = run(steps)
+    assert said[:-1] == [""] * 7
+    assert said[-1] == "some ranks are new while g-0-0 still belong to the old group"
+
+
+def test_a_pending_pod_of_a_drained_node_is_waited_for() -> None:
+    (head,) = group("a/0")
+    steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
+    steps += [(float(t), [head, supervise.Seen("g-1-0", incarnation="new/0")], None) for t in range(5, 900, 5)]
+    assert set(run(steps)) == {""}
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_group_that_crashes_in_its_pods_gets_new_pods_and_later_ones_are_rarer(both: bool) -> None:
+    history = supervise.History()
+    # The supervisor itself started later than the pods.
+    supervise.decide([supervise.Seen("g-0-0", incarnation="a/7"), crashing("b", 1, True)], None, history, LIMITS, 0.0)
+    said = []
+    for restarts in range(1, 8):
+        head = supervise.Seen("g-0-0", incarnation=f"a/{7 + restarts * both}", down=both, running=not both)
+        # Without a healthy moment before, nothing tells which ranks belong together.
+        history.incarnations = ()
+        said.append(supervise.decide([head, crashing("b", restarts, True)], None, history, LIMITS, 10.0 * restarts))
+    assert [text.partition(" times")[0] for text in said] == (
+        [""] * 5 + ["g-0-0 crashed 6", "g-0-0 crashed 7"] if both else [""] * 6 + ["g-1-0 crashed 6"]
+    )
+    supervise.acted(history, LIMITS, 80.0)
+    # A pod that is not deleted yet still has its count.
+    assert supervise.decide([head, crashing("b", 8, True)], None, history, LIMITS, 90.0) == ""
+    assert supervise.decide([crashing("c", 1, True), crashing("d", 1, True)], None, history, LIMITS, 200.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("container", "running", "down"),
+    [
+        ({"state": {"running": {}}}, True, False),
+        ({"state": {"terminated": {"exitCode": 1}}, "restartCount": 1}, False, True),
+        ({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 2}, False, True),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, False, False),
+        ({"state": {}}, False, False),
+    ],
+)
+def test_only_a_process_that_ended_is_down(container: dict[str, Any], running: bool, down: bool) -> None:
+    seen = supervise.read_pod(
+        "g-0-0", {"metadata": {"uid": "u"}, "status": {"containerStatuses": [{"name": "sglang", **container}]}}
+    )
+    assert (seen.running, seen.down) == (running, down)
+
+
+@pytest.mark.parametrize("leaving", [True, False])
+def test_reading_a_pod(leaving: bool) -> None:
+    pod = {
+        "metadata": {"uid": "u", **({"deletionTimestamp": "now"} if leaving else {})},
+        "status": {
+            "podIP": "10.42.0.7",
+            "containerStatuses": [{"name": "sglang", "restartCount": 2, "started": True, "state": {"running": {}}}],
+        },
+    }
+    seen = supervise.read_pod("g-0-0", pod)
+    assert seen == (supervise.Seen("g-0-0") if leaving else supervise.Seen("g-0-0", True, True, "u/2", "10.42.0.7"))
+
+
+def test_a_restart_in_place_is_counted_once_and_a_new_pod_is_not_counted() -> None:
+    before: dict[str, str] = {}
+    looks = [("u/0", "v/0"), ("u/0", "v/1"), ("u/0", "v/1"), ("u/0", ""), ("u/0", "w/0"), ("u/2", "w/0")]
+    said = [supervise.crashed(group(*look), before) for look in looks]
+    assert said == [[], ["g-1-0"], [], [], [], ["g-0-0"]]
+    assert supervise.crashed(group("x/1"), {}) == ["g-0-0"]

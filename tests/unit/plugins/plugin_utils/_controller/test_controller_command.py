@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import command
+from ansible import context
+from ansible.utils.context_objects import CLIArgs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import command, tags_of_run
 
 HERE = str(Path.cwd() / "inventory" / "mine")
 
@@ -30,3 +32,32 @@ HERE = str(Path.cwd() / "inventory" / "mine")
 )
 def test_the_next_command_has_the_form_of_this_one(arguments: dict[str, Any], text: str) -> None:
     assert command("verify", arguments) == f"ansible-playbook {text}"
+
+
+BOOK = """
+- hosts: localhost
+  tags: [play]
+  tasks:
+    - tags: [outer]
+      block: [{debug: {msg: a}, tags: [inner]}]
+      rescue: [{debug: {msg: a}, tags: [rescue]}]
+"""
+
+
+def tags(monkeypatch: pytest.MonkeyPatch, *playbooks: str) -> set[str] | None:
+    monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": playbooks}))
+    return tags_of_run()
+
+
+def test_the_tags_of_plays_blocks_and_tasks_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "book.yml").write_text(BOOK)
+    assert tags(monkeypatch, str(tmp_path / "book.yml")) == {"play", "outer", "inner", "rescue", "always"}
+
+
+def test_the_tags_of_imported_playbooks_and_roles_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tags(monkeypatch, "gb10.cluster.site") or set()
+    assert {"preflight", "fabric", "serve", "verify", "netplan", "health", "summary", "plan"} <= found
+
+
+def test_nothing_is_known_about_the_playbooks_of_other_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tags(monkeypatch, "other.collection.site") is None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import place
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.place import place_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import command
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import place_of
 
 
 def test_the_place_of_a_variable_is_its_line_in_the_users_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,5 +25,5 @@ def test_the_place_of_a_variable_is_its_line_in_the_users_file(tmp_path: Path, m
 
 def test_a_variable_without_a_known_place_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (place_of("a", {"a": 1}), place_of("a", {})) == ("", "")
-    monkeypatch.setattr(place, "ORIGIN", None)
+    monkeypatch.setattr(command, "ORIGIN", None)
     assert place_of("a", {"a": 1}) == ""

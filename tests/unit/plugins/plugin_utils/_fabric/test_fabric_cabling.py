@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import random
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import cabling
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import (
+    about_ports,
+    check_hosts,
+    judge,
+    ports_of,
+    suggest,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from cabling_samples import End, cable, facts, ring
 from fabric_samples import fabric
@@ -162,3 +171,103 @@ def test_the_picture_is_valid_svg_with_every_port_and_link() -> None:
         assert all(above["y"] + above["height"] < below["y"] for above, below in pairwise(side))
     assert {box["x"] for box in boxes[::2]}.isdisjoint(box["x"] for box in boxes[1::2])
     assert ET.fromstring(cabling.draw_svg([])).tag.endswith("svg")
+
+
+def switched(*hosts: int) -> list[tuple[End, ...]]:
+    return [tuple((host, 0, half) for host in hosts) for half in (0, 1)]
+
+
+SHAPES: list[tuple[int, list[tuple[End, ...]], str]] = [
+    (1, [], "single"),
+    (2, cable((1, 0), (2, 0)), "direct"),
+    (2, cable((1, 1), (2, 0)), "direct"),
+    (4, switched(1, 2, 3, 4), "switch"),
+    (3, [tuple((host, 0, half) for host in (1, 2, 3) for half in (0, 1))], "switch"),
+    *((count, ring(count), "ring") for count in range(3, 9)),
+    *((count, ring(count)[:-2], "chain") for count in range(3, 9)),
+    (3, [*cable((1, 0), (2, 0)), *cable((2, 1), (3, 1)), *cable((3, 0), (1, 1))], "ring"),
+    (4, [*cable((1, 0), (2, 1)), *cable((3, 0), (4, 1))], "mixed"),
+    (6, [*switched(1, 2, 3), *switched(4, 5, 6)], "mixed"),
+]
+
+
+@pytest.mark.parametrize(("count", "links", "topology"), SHAPES)
+def test_the_suggestion_is_a_plan_that_fits_the_cables(count: int, links: list[tuple[End, ...]], topology: str) -> None:
+    ports = ports_of(facts(count, *links))
+    found = suggest(ports)
+    assert found["group"]["gb10_fabric_topology"] == topology
+    variables: dict[str, Any] = {
+        host: {**values, **found["group"], **found["hosts"].get(host, {})} for host, values in fabric(count).items()
+    }
+    plan, findings = plan_fabric(variables)
+    wrong = [f.rule for f in [*findings, *judge(ports, plan)] if f.severity == "error" or "unplanned" in f.rule]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("links", "rails"),
+    [
+        ([*cable((1, 0), (2, 0)), *cable((1, 1), (2, 1))], 4),
+        # NCCL joins devices with the same number, so rails in another order cannot serve
+        ([*cable((1, 0), (2, 1)), *cable((1, 1), (2, 0))], 2),
+        (cable((1, 0), (2, 0), crossed=True), 1),
+    ],
+)
+def test_two_hosts_get_only_rails_that_nccl_can_join(links: list[tuple[End, ...]], rails: int) -> None:
+    found = suggest(ports_of(facts(2, *links)))
+    assert (found["group"]["gb10_fabric_topology"], len(found["group"]["gb10_fabric_rails"])) == ("direct", rails)
+
+
+VARIABLES = {
+    host: {**own, "ansible_host": f"192.168.10.1{number}", "gb10_management_interface": "enP7s7"}
+    for number, (host, own) in enumerate(fabric(2).items(), start=1)
+}
+PLAN = plan_fabric(VARIABLES)[0]
+MANAGED = {"lo": [], "enP7s7": ["192.168.10.11/24"], "wlP9s9": ["192.168.20.7/24"]}
+DEPLOYED = MANAGED | {vf.netdev: [f"{vf.address}/{vf.prefix}"] for vf in PLAN.hosts["spark1"].vfs}
+
+
+def differences(known: Mapping[str, Sequence[str]], **changes: object) -> list[Finding]:
+    variables = {**VARIABLES, "spark1": {**VARIABLES["spark1"], **changes}}
+    return list(check_hosts(PLAN, variables, {"spark1": known}))
+
+
+@pytest.mark.parametrize("known", [MANAGED, DEPLOYED])
+def test_a_host_like_the_inventory_has_no_difference_before_and_after_it_was_deployed(
+    known: Mapping[str, Sequence[str]],
+) -> None:
+    assert differences(known) == []
+
+
+def test_a_management_interface_that_does_not_exist_is_named_with_the_right_one() -> None:
+    (finding,) = differences(MANAGED, gb10_management_interface="eth0")
+    assert (finding.rule, finding.severity, finding.value) == ("cabling.management", "error", "eth0")
+    assert finding.reason == "the host has no such interface; 192.168.10.11 is the address of enP7s7"
+    assert finding.remedy == "Set gb10_management_interface of spark1 to enP7s7."
+
+
+def test_a_management_interface_without_the_address_of_the_inventory_is_named() -> None:
+    (finding,) = differences(MANAGED, gb10_management_interface="wlP9s9")
+    assert "Ansible reaches the host elsewhere; 192.168.10.11 is the address of enP7s7" in finding.reason
+
+
+def test_a_host_that_is_reached_by_name_is_checked_for_the_interface_only() -> None:
+    assert differences(MANAGED, ansible_host="spark1.local") == []
+    (finding,) = differences(MANAGED, ansible_host="spark1.local", gb10_management_interface="eth0")
+    assert "`ip -br address` lists its interfaces" in finding.reason
+
+
+def test_the_node_id_with_which_a_host_was_set_up_is_named() -> None:
+    other = {name: [own.replace(".1/", ".7/") for own in found] for name, found in DEPLOYED.items()}
+    (finding,) = differences(other)
+    assert (finding.rule, finding.value) == ("cabling.address", "10.100.0.7/24")
+    assert "8 of 8 VFs" in finding.reason
+    assert finding.reason.endswith("set up as gb10_node_id 7, not 1")
+
+
+def test_only_findings_about_the_hosts_own_ports_are_repeated() -> None:
+    told = {"gb10_pf_totalvfs": {"enp1s0f0np0": 2}, "gb10_fabric_vf_count": 4, "gb10_fabric_topology": "ring"}
+    findings = plan_fabric({host: own | told for host, own in fabric(2).items()})[1]
+    rules = {finding.rule for finding in about_ports(findings)}
+    assert rules == {"fabric.pf.unknown", "fabric.vf_count.hardware"}
+    assert "fabric.topology.ring" in {finding.rule for finding in findings}

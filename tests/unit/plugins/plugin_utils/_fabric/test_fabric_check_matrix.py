@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.bandwidth import judge_bandwidth
+from ansible_collections.gb10.cluster.plugins.modules.fabric_bandwidth import judge_bandwidth
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import check_matrix as matrix
 from hypothesis import given
 from hypothesis import strategies as st

@@ -18,8 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import Nccl
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_all
 from ansible_collections.gb10.cluster.plugins.modules import pods_wait
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.check_matrix import ping_verdict
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.group import group_screen
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.proof import proof_screen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.group import group_screen, proof_screen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT, render, render_text
 from failed_group import CLOSED, EXPECT, GROUP, TCP, UNREACHABLE, failed_group, log, pod
 from kube_samples import FakeApi

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import
     result_of,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Target
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import Workload
 from output_corpus import prose
 
 TARGET = Target("http://127.0.0.1:30000", "m")

@@ -19,8 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import (
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Busy, Target
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.judge import signs_of_garbage
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import RequestRecord
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import RequestRecord, Workload
 from output_corpus import prose
 
 

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory impor
     variable_of,
     wrong_variables,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import load_known
 from fabric_samples import fabric
 from role_samples import role_values
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.answers import answers
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.html import page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import Report, Row, traffic
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import markdown
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import markdown, page
 
 PROVEN = {"transport": {"satisfied": True, "msg": "4 of 4 ranks on NET/IB"}}
 

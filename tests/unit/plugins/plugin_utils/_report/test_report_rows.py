@@ -12,19 +12,22 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.html import page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.presets import with_winners
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import (
     comparison_lines,
     noise_floor,
     regressions,
     winners,
+    with_winners,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import Report, Row, from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.setup import setups
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.table import context_table, figures_table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import (
+    Report,
+    Row,
+    context_table,
+    figures_table,
+    from_records,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown, page, setups
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal as sweep_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import identity
 from bench_report import examined, resolver

@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, cut
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import (
     HEIGHT,
     Cause,
     Screen,
     State,
+    counted,
     names,
     render,
+    render_findings,
     render_text,
     shared,
 )
@@ -134,3 +136,51 @@ def test_a_message_of_many_lines_keeps_its_begin_and_its_end(width: int, count: 
     assert (lines[0], lines[1][:6]) == ("Group g is not ready.", "  pod ")
     assert lines[-2:] == ["Do this.", "All details: results/failed-g.txt"]
     assert any("more lines" in line for line in lines) is (count > 20)
+
+
+RANGE = Finding(
+    "error",
+    "fabric.node_id.range",
+    "gb10_node_id",
+    300,
+    "a /24 subnet of rail0, rail1 has room for 1 … 254",
+    "Use a smaller number, or a shorter gb10_fabric_subnet_prefix and a larger block.",
+    "spark3",
+    place="inventory/mine/hosts.yml:13",
+)
+OTHER = Finding("warning", "a.b", "key", None, "why?", "Do it.")
+TWINS = [
+    Finding("error", "x.y", "k", 1, "bad", "Mend it.", host, place=f"host_vars/{host}.yml:1")
+    for host in ("a", "b", "a")
+]
+
+
+def test_a_finding_has_a_line_each_for_value_remedy_and_file() -> None:
+    assert render_findings([OTHER, RANGE], 120).splitlines() == [
+        "error: spark3: gb10_node_id = 300: a /24 subnet of rail0, rail1 has room for 1 … 254.",
+        "    Use a smaller number, or a shorter gb10_fabric_subnet_prefix and a larger block. [fabric.node_id.range]",
+        "    Set in inventory/mine/hosts.yml:13.",
+        "warning: key: why?",
+        "    Do it. [a.b]",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_findings_are_wrapped_and_their_words_stay_whole(width: int) -> None:
+    lines = render_findings([RANGE, OTHER], width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert " ".join(" ".join(lines).split()) == " ".join(render_findings([RANGE, OTHER], 10**6).split())
+
+
+def test_a_finding_of_several_hosts_is_shown_once() -> None:
+    assert render_findings(TWINS).splitlines() == [
+        "error: a, b: k = 1: bad.",
+        "    Mend it. [x.y]",
+        "    Set in host_vars/a.yml:1, host_vars/b.yml:1.",
+    ]
+
+
+def test_findings_are_counted_as_they_are_shown() -> None:
+    assert counted([*TWINS, OTHER, OTHER]) == "1 error, 1 warning"
+    assert counted([*TWINS, RANGE]) == "2 errors"
+    assert (counted([], zero=True), counted([OTHER], zero=True)) == ("0 errors, 0 warnings", "0 errors, 1 warning")

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, flags, outdated
 from serving_samples import plan
 
 PLAN = plan()
@@ -159,3 +162,41 @@ def test_the_verdict_of_the_image_is_one_line() -> None:
     assert summary.judged({"verdict": "unknown", "message": "no pod"})[0].endswith(
         "SGLang unknown (0 s, 0 MiB): no pod"
     )
+
+
+def text(**changes: object) -> str:
+    options = PodOptions(secrets={"HF_TOKEN": ("s", "k")})
+    return describe(render(plan(changes), options, {}, {}))
+
+
+def test_one_flag_per_line() -> None:
+    assert flags(["python3", "-m", "x", "--a", "--b", "1", "2"]) == ["python3 -m x", "--a", "--b 1 2"]
+
+
+def test_one_changed_flag_is_one_changed_line_per_rank() -> None:
+    before, after = text().splitlines(), text(argv=("--attention-backend", "flashinfer")).splitlines()
+    gone = [line for line in before if line not in after and "revision" not in line]
+    assert set(gone) == {"    --attention-backend triton", "    --mem-fraction-static 0.6"}
+    assert before.count("    --attention-backend triton") == 4
+
+
+def test_all_ranks_in_order_and_no_secret() -> None:
+    shown = text()
+    assert [line for line in shown.splitlines() if line.startswith("rank")] == [f"rank {n}:" for n in range(4)]
+    assert "    net2: gb10-rail1-vf0 10.101.0.4/24" in shown
+    assert "    HF_TOKEN=from a Secret" in shown
+
+
+def test_without_workloads_the_text_is_empty() -> None:
+    assert describe([{"kind": "Service", "metadata": {}}]) == ""
+
+
+def test_a_group_is_outdated_when_any_rank_runs_another_revision() -> None:
+    wanted = render(plan(), PodOptions(), {}, {})
+    other = render(plan(vf_index=1), PodOptions(), {}, {})
+    assert not outdated([], wanted)
+    assert not outdated(wanted, wanted)
+    assert outdated(other, wanted)
+    assert outdated([o for o in wanted if o["metadata"]["name"] != "gemma-4-31b-it-3"], wanted)
+    bare = [{"kind": "StatefulSet", "metadata": {"name": "gemma-4-31b-it-0", "labels": {}}}]
+    assert outdated(bare, wanted)

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.items import Parsed, options_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Parsed, options_of
 from hypothesis import given
 from hypothesis import strategies as st
 from sglang_cases import KNOWLEDGE

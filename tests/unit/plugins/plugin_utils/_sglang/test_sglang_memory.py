@@ -10,11 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import GIB, Estimate, estimate, two_digits
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import facts_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, find, load_models
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import (
+    GIB,
+    Estimate,
+    Share,
+    estimate,
+    state_size,
+    token_size,
+    two_digits,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, facts_of, find, load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, overlay, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sizes import Share, state_size, token_size
 from sglang_cases import PROFILES
 from shipped_profiles import PRESETS, SHIPPED
 

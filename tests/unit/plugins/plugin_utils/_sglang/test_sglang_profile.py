@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import find, find_draft
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, overlay, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, oldest_nccl, overlay, resolve
 from sglang_profiles import duplicates, matrix
 from shipped_profiles import PRESETS, SHIPPED
 
@@ -263,3 +264,21 @@ def test_unknown_models_are_not_found() -> None:
     for path in ("somebody/else", "", None):
         assert find(LIBRARY.models, path) is None
         assert find_draft(LIBRARY.models, path) is None
+
+
+@pytest.mark.parametrize(
+    ("torch", "carries", "nccl"),
+    [
+        ("2.9.1", (), "2.27.5"),
+        ("2.11.0", ("sglang#24436",), "2.28.9"),
+        ("2.12.1", (), "2.28.9"),
+        ("2.14.1", (), "2.30.7"),
+        ("2.15.0", (), "2.30.7"),
+        ("2.11.0", ("nccl>=2.31.2",), "2.31.2"),
+        ("2.8.0", (), "2.0"),
+        (None, (), "2.0"),
+    ],
+)
+def test_the_oldest_nccl_of_an_image(torch: str | None, carries: tuple[str, ...], nccl: str) -> None:
+    requires = {} if torch is None else {"torch": torch}
+    assert oldest_nccl(SimpleNamespace(requires=requires), carries) == nccl  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Rule, load_rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Rule, evaluate, load_rules
 from rule_cases.cases import CASES, Case
 from rule_cases.words import QWEN
 from sglang_cases import KNOWLEDGE, PROFILES, ask, rules_of
@@ -81,3 +81,30 @@ def test_a_missing_rules_file_is_named(tmp_path: Any) -> None:
 
 def test_rules_file_is_the_one_that_is_tested() -> None:
     assert load_rules(PROFILES / "rules.json") == KNOWLEDGE.rules
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a > 1", False),
+        ("b > 1 and not a", True),
+        ("b + 1 == 3", True),
+        ("a + 1 == 3", False),
+        ("b % 0 == 0", False),
+        ("b in (1, 2)", True),
+        ("a in (None,)", False),
+        ("'x' in c", True),
+        ("'x' not in a", True),
+        ("1 if b else 2", 1),
+        ("-b < 0 < b", True),
+        ("a is None or d", True),
+    ],
+)
+def test_expressions(text: str, value: Any) -> None:
+    assert evaluate(text, {"a": None, "b": 2, "c": "xyz", "d": False}) == value
+
+
+@pytest.mark.parametrize("text", ["e", "b.real", "b()", "b ** 2", "b +", "~b", "[x for x in c]"])
+def test_expressions_allow_nothing_else(text: str) -> None:
+    with pytest.raises(ValueError, match=r"b|e|x"):
+        evaluate(text, {"b": 2, "c": "x"})

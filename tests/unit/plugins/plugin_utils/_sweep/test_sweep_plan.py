@@ -10,14 +10,16 @@ from typing import Any, get_args
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.file import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import Workload
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import (
     OVERLAY,
     SCHEMA,
+    Resolved,
+    SweepPlan,
     check,
     overlay_of,
+    plan,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, SweepPlan, plan
 
 SWEEP: dict[str, Any] = {
     "name": "nemotron",

@@ -8,8 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.evidence import Evidence, environment, from_results
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import conclude, measured_status, took_s
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import (
+    Evidence,
+    conclude,
+    environment,
+    from_results,
+    measured_status,
+    took_s,
+)
 
 DEAD = [{"rank": 1, "pod": "x-1-0", "restarts": 1, "trouble": ""}]
 ILLEGAL = {"x-1-0": ["INFO", "torch.AcceleratorError: CUDA error: an illegal instruction was encountered", "bye"]}

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
     check_groups,
     check_node_names,
+    check_ports,
     check_provider,
     check_servers,
     check_strategy,
@@ -18,11 +19,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     check_variables,
     needed_groups,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.ports import check_ports
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import (
     Empty,
     Unreadable,
+    load_known,
     unreadable,
     usable,
 )

@@ -1,0 +1,88 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What several modules and actions have in common."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """One fragment per attribute: ``gb10.cluster.shared.cluster`` is CLUSTER."""
+
+    CLUSTER = r"""
+options:
+  kubeconfig:
+    description: The kubeconfig on the host that runs the module, normally the controller.
+    type: path
+    required: true
+  context:
+    description: The context in the kubeconfig.
+    type: str
+    required: true
+"""
+
+    CONVERGING = r"""
+attributes:
+  check_mode:
+    description: Returns what would change without changing it.
+    support: full
+  idempotent:
+    description: A second run changes nothing.
+    support: full
+"""
+
+    HUB = r"""
+options:
+  url:
+    description: The hub, or a mirror with the same API.
+    type: str
+    default: https://huggingface.co
+  token:
+    description: Token for the hub. It is sent to O(url) only, never to a server to which O(url) redirects.
+    type: str
+    default: ""
+"""
+
+    STORAGE = r"""
+options:
+  skip:
+    description: Patterns of file names to leave out.
+    type: list
+    elements: str
+    default: ["*.pth", "*.gguf", "original/*"]
+  reserve_gb:
+    description:
+      - Gigabytes that must stay free on the disk. V(-1) computes them from the size of the disk, so that the kubelet
+        neither deletes images nor evicts pods (6 % of the disk, 12 to 48 GiB, at most 15 %).
+    type: float
+    default: -1
+"""
+
+    READONLY = r"""
+attributes:
+  check_mode:
+    description: Changes nothing in either mode and returns the same.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+  idempotent:
+    description: Changes nothing.
+    support: full
+"""
+
+    SLICES = r"""
+options:
+  progress:
+    description: State of the wait. The action passes it from one slice of the wait to the next; do not set it.
+    type: dict
+    default: {}
+"""
+
+    SYSFS = r"""
+options:
+  sysfs_root:
+    description: Where sysfs is mounted.
+    type: path
+    default: /sys
+"""

@@ -1,0 +1,69 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test which events are quoted, and the remedies for the known ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import pod_state
+
+NVIDIA = (
+    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: "
+    'no runtime for "nvidia" is configured'
+)
+
+
+def event(text: str, stamp: str, name: str = "gb10-gpu-plugin-x") -> dict[str, Any]:
+    about = {"kind": "Pod", "name": name}
+    return {"involvedObject": about, "reason": "FailedCreatePodSandBox", "message": text, "lastTimestamp": stamp}
+
+
+def test_the_newest_warnings_each_once() -> None:
+    found = [event(f"text {n}", f"2026-11-22T09:00:{n:02}Z") for n in range(9)] + [
+        event("text 8", "2026-11-22T09:00:01Z")
+    ]
+    shown = pod_state.latest_warnings(found)
+    assert shown[0] == "Pod gb10-gpu-plugin-x: FailedCreatePodSandBox: text 8"
+    assert len(shown) == len(set(shown)) == pod_state.SHOWN_WARNINGS
+
+
+def test_a_missing_runtime_is_named_with_its_remedy() -> None:
+    (hint,) = pod_state.hints(pod_state.latest_warnings([event(NVIDIA, ""), event(NVIDIA, "", "other")]))
+    assert "knows no runtime nvidia" in hint
+    assert "systemctl restart k3s" in hint
+    assert "nvidia-ctk runtime configure" in hint
+    assert pod_state.hints(["Pod x: BackOff: back-off restarting failed container"]) == []
+
+
+def test_an_api_server_that_multus_does_not_reach_is_named_with_both_causes() -> None:
+    where = 'plugin type="multus" failed (add): Multus: [gb10-serving/gb10-probe-spark4/28f3]: error waiting for pod: '
+    seen = f'{where}Get "https://10.43.0.1:443/api/v1/namespaces/x/pods/y?timeout=1m0s": context deadline exceeded'
+    (hint,) = pod_state.hints([f"Pod y: FailedCreatePodSandBox: {seen}"])
+    assert "restart it (with K3s: k3s or k3s-agent)" in hint
+    assert "look at the load of both" in hint
+    assert pod_state.hints([f"Pod y: FailedCreatePodSandBox: {where}pods is forbidden"]) == []
+
+
+def test_a_taint_is_named_with_the_variable_that_tolerates_it() -> None:
+    seen = "Pod x: FailedScheduling: 0/3 nodes are available: 1 node(s) had untolerated taint"
+    for words in (" {nvidia.com/gpu: present}", "(s) {nvidia.com/gpu: }"):
+        (hint,) = pod_state.hints([f"{seen}{words}, 2 node(s) didn't match Pod's node affinity/selector."])
+        assert "add {key: nvidia.com/gpu, operator: Exists} to sglang_tolerations" in hint
+    assert pod_state.hints([f"{seen} {{node.kubernetes.io/not-ready: }}"]) == []
+
+
+def test_the_last_event_is_that_of_the_same_object() -> None:
+    old, new, other = event("old", "2026-11-22T09:00:01Z"), event("new", "2026-11-22T09:00:02Z"), event("x", "2027")
+    old["involvedObject"]["uid"] = new["involvedObject"]["uid"] = "u"
+    assert pod_state.last_event("u", [old, new, other]) == "FailedCreatePodSandBox: new"
+    assert pod_state.last_event("v", [old]) == ""
+
+
+def test_a_long_event_keeps_its_end_which_has_the_cause() -> None:
+    cause = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    event = {"message": f"Failed to create pod sandbox: {'plugin ' * 60}{cause}", "reason": "FailedCreatePodSandBox"}
+    (line,) = pod_state.latest_warnings([event])
+    assert line.endswith(cause)
+    assert len(line) < 360

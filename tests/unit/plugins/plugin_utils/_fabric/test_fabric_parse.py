@@ -1,0 +1,57 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables
+
+
+class HostVars(dict[str, Any]):
+    """Variables of a host. Reading one whose template fails raises an error, as in Ansible's own mapping."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = super().get(key, default)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+
+def task_vars(present: list[str], **hosts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "hostvars": {name: HostVars(values) for name, values in hosts.items()},
+        "ansible_play_hosts_all": present,
+    }
+
+
+def test_facts_of_a_host_have_precedence_over_declared_values() -> None:
+    facts = {"gb10_pf_totalvfs": {"enp1s0f0np0": 2}, "gb10_node_id": 9}
+    declared = {"gb10_node_id": 1, "gb10_pf_totalvfs": {"enp1s0f0np0": 8}, "ansible_facts": facts, "other": 1}
+    variables, findings = fabric_variables(["a"], task_vars(["a"], a=declared))
+    assert variables == {"a": {"gb10_node_id": 1, "gb10_pf_totalvfs": {"enp1s0f0np0": 2}}}
+    assert findings == []
+
+
+def test_hosts_outside_this_run_are_assumed_to_be_like_the_least_capable_inside() -> None:
+    asked = {"ansible_facts": {"gb10_pf_totalvfs": {"enp1s0f0np0": 4, "enP2p1s0f0np0": 0, "enp1s0f1np1": 8}}}
+    variables, _findings = fabric_variables(["a", "b"], task_vars(["a"], a=asked, b={"gb10_node_id": 2}))
+    assert variables["b"] == {"gb10_node_id": 2, "gb10_assumed_vf_count": 4}
+    assert "gb10_assumed_vf_count" not in variables["a"]
+
+
+def test_hosts_of_this_run_without_facts_are_not_assumed() -> None:
+    variables, _findings = fabric_variables(["a"], task_vars(["a"], a={"gb10_node_id": 1}))
+    assert variables == {"a": {"gb10_node_id": 1}}
+
+
+def test_a_failing_template_and_an_unknown_host_are_findings() -> None:
+    broken = {"gb10_node_id": AnsibleError("'x' is undefined"), "gb10_fabric_mtu": 9000}
+    variables, findings = fabric_variables(["a", "z"], task_vars(["a"], a=broken))
+    assert variables == {"a": {"gb10_fabric_mtu": 9000}}
+    assert [(f.rule, f.key) for f in findings] == [
+        ("fabric.value.template", "gb10_node_id"),
+        ("fabric.host.unknown", "hosts"),
+    ]
+    assert "'x' is undefined" in findings[0].reason

@@ -1,0 +1,149 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the objects of a group with a fallback: they wait without pods, and the switch may do nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
+from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import Settings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, REVISION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import plan_fallback
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, outdated
+from role_samples import role_values
+from serving_samples import fabric, plan, profile, settings
+
+NAME = "gemma-4-31b-it"
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def rendered(nodes: int = 2, with_fallback: bool = True, **options: Any) -> Objects:
+    fact = plan().as_dict()
+    if with_fallback:
+        fewer = profile(preset="fewer", nodes=nodes, tp=nodes)
+        own = settings(models_dir="")
+        fact["fallback"] = plan_fallback(fabric(), fewer, profile(), own, 600, 300)[0].as_dict()
+    values = role_values("sglang", plan=fact, **options)
+    made = ActionModule.act(None, {"arch": "arm64", "digest": "", "image": ""} | values, {})
+    return {(item["kind"], item["metadata"]["name"]): item for item in made["objects"]}
+
+
+def switch_containers(objects: Objects) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = objects["Deployment", f"{NAME}-fallback"]["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_a_fallback_adds_objects_and_changes_no_rank() -> None:
+    plain, more = rendered(with_fallback=False), rendered()
+    added = set(more) - set(plain)
+    assert {kind for kind, _name in added} == {
+        "StatefulSet",
+        "ConfigMap",
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Deployment",
+    }
+    assert all(FALLBACK in more[key]["metadata"]["labels"] for key in added)
+    changed = {key for key, item in plain.items() if more[key] != item}
+    assert changed == {("Role", f"{NAME}-transport")}
+    assert not outdated(plain.values(), more.values())
+    assert describe(more.values()) == describe(plain.values())
+
+
+def test_the_fallback_s_pods_do_not_exist_and_no_other_workload_selects_them() -> None:
+    objects = rendered()
+    waiting = [
+        o for (kind, _name), o in objects.items() if kind == "StatefulSet" and FALLBACK in o["metadata"]["labels"]
+    ]
+    assert len(waiting) == 12
+    for item in waiting:
+        assert item["spec"]["replicas"] == 0
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        assert item["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert FALLBACK in item["spec"]["selector"]["matchLabels"]
+    selector = objects["Service", NAME]["spec"]["selector"]
+    heads = [o for o in waiting if selector.items() <= o["spec"]["template"]["metadata"]["labels"].items()]
+    assert [o["metadata"]["name"] for o in heads] == [f"{NAME}-f2-{number}-0" for number in range(1, 7)]
+
+
+def test_the_fallback_needs_a_proof_of_its_own() -> None:
+    objects = rendered()
+    pods = objects["Role", f"{NAME}-transport"]["rules"][0]["resourceNames"]
+    assert f"{NAME}-f2-3-1-0" in pods
+    spec = objects["StatefulSet", f"{NAME}-f2-3-1"]["spec"]["template"]["spec"]
+    assert spec["readinessGates"] == [{"conditionType": "gb10.cluster/transport"}]
+    command = spec["containers"][1]["command"]
+    gate = json.loads(command[command.index("--gate") + 1])
+    assert gate["pods"] == [f"{NAME}-f2-3-0-0", f"{NAME}-f2-3-1-0"]
+    assert gate["instance"] == NAME
+
+
+def test_the_switch_may_only_scale_this_group_and_delete_its_pods() -> None:
+    objects = rendered()
+    rules = {
+        (tuple(rule["resources"]), tuple(rule["verbs"])): rule.get("resourceNames")
+        for rule in objects["Role", f"{NAME}-fallback"]["rules"]
+    }
+    sets = rules[("statefulsets/scale",), ("get", "patch")]
+    assert set(sets) == {name for kind, name in objects if kind == "StatefulSet"}
+    assert rules[("pods",), ("get", "delete")] == [f"{name}-0" for name in sets]
+    assert rules[("configmaps",), ("get", "patch")] == [f"{NAME}-fallback"]
+    assert rules[("events",), ("create",)] is None
+    (wide,) = objects["ClusterRole", f"gb10-serving-{NAME}-fallback"]["rules"]
+    assert (wide["resources"], wide["verbs"]) == (["nodes"], ["list"])
+
+
+def test_the_switch_gets_its_settings_and_its_program() -> None:
+    objects = rendered()
+    spec = objects["Deployment", f"{NAME}-fallback"]["spec"]["template"]["spec"]
+    assert "nodeSelector" not in spec
+    switch, supervisor = spec["containers"]
+    given = Settings.parse(switch["command"][-1])
+    assert (given.after, given.return_after, given.metrics_port) == (600, 300, 30003)
+    assert given.main.nodes == ("spark1", "spark2", "spark3", "spark4")
+    assert given.choice("f2-1").sets == (f"{NAME}-f2-1-0", f"{NAME}-f2-1-1")
+    assert given.choice("f2-1").preset == "fewer"
+    code = objects["ConfigMap", f"{NAME}-fallback-code"]["data"]
+    parts = {path.partition("-")[2].partition("-")[0] for path in code}
+    assert parts == {"_fallback", "_in_pod", "_kube", "_supervisor"}
+    assert {"gb10-_fallback-switch.py", "gb10-_supervisor-supervise.py"} < set(code)
+    assert supervisor["command"].count("--pods") == 6
+    assert "data" not in objects["ConfigMap", f"{NAME}-fallback"]
+
+
+def test_a_fallback_of_one_node_is_supervised_too() -> None:
+    switch, supervisor = switch_containers(rendered(nodes=1))
+    assert switch["name"] == "switch"
+    assert supervisor["command"].count("--pods") == 4
+    assert [one["name"] for one in switch_containers(rendered(supervisor=False))] == ["switch"]
+
+
+def test_another_program_restarts_the_switch(monkeypatch: Any) -> None:
+    def revision() -> str:
+        found: str = rendered()["Deployment", f"{NAME}-fallback"]["spec"]["template"]["metadata"]["annotations"][
+            REVISION
+        ]
+        return found
+
+    before = revision()
+    module = "ansible_collections.gb10.cluster.plugins.action.serving_objects._programs"
+    monkeypatch.setattr(module, lambda *names: {"gb10/x.py": " ".join(names)})
+    assert revision() != before
+
+
+def test_every_pod_of_a_group_tolerates_the_taints_of_its_nodes_and_none_has_tolerations_by_default() -> None:
+    wanted = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    made = rendered(tolerations=wanted)
+    specs = [
+        item["spec"]["template"]["spec"] for (kind, _n), item in made.items() if kind in ("StatefulSet", "Deployment")
+    ]
+    assert len(specs) > 6
+    assert all(spec["tolerations"][-1:] == wanted for spec in specs)
+    plain = rendered(with_fallback=False)
+    assert not [key for key, item in plain.items() if "tolerations" in json.dumps(item)]

@@ -1,0 +1,73 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test how an image is looked up in the profiles, and which images the shipped profiles have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
+    Image,
+    bare,
+    known_images,
+    load_profile,
+    look_up,
+    newest,
+    release_of,
+)
+from shipped_profiles import SHIPPED
+
+DIGEST = f"sha256:{'a' * 64}"
+IMAGES = (
+    Image("docker.io/org/name:1", "0.5.12", "first"),
+    Image(f"docker.io/org/name:1@{DIGEST}", "0.5.12", "second", ("sglang#1",), 15),
+    Image("docker.io/org/name:2", "0.5.20", "third"),
+)
+
+# One needs a build of SGLang's authors that has no public digest, the other an image that its source built by itself.
+UNPINNED = {"deepseek-v4-flash-vision", "gemma-4-26b-a4b-it-b300"}
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_the_default_image_of_a_profile_has_a_digest(name: str) -> None:
+    assert ("@sha256:" in resolve(SHIPPED[name]).image) != (name in UNPINNED)
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_an_image_without_a_digest_is_a_finding(name: str) -> None:
+    for preset in SHIPPED[name]["presets"]:
+        found = resolve(SHIPPED[name], preset)
+        told = {finding.rule for finding in found.findings} & {"profile.image.unpinned", "profile.image.local"}
+        assert bool(told) != ("@sha256:" in found.image)
+
+
+def test_an_image_is_found_by_its_digest_or_by_its_name() -> None:
+    assert bare("docker://docker.io/org/name:1") == bare(f"org/name:1@{DIGEST}") == "org/name:1"
+    assert look_up(IMAGES, f"mirror.example/x@{DIGEST}") == IMAGES[1]
+    assert look_up(IMAGES, "org/name:1") == IMAGES[1]
+    assert look_up(IMAGES, f"org/name:1@sha256:{'b' * 64}") is None
+    assert look_up(IMAGES, "org/name") is None
+    assert [release_of(IMAGES, text) for text in ("org/name:2", "x/y:v0.5.22-cu130", "x/y:latest", "x/y")] == [
+        "0.5.20",
+        "0.5.22",
+        "",
+        "",
+    ]
+    assert newest(IMAGES) == IMAGES[2]
+
+
+def test_profiles_of_the_owner_are_searched_and_broken_ones_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "mine.yml").write_text("images: [{sglang: 0.5.22, image: 'mine/x:1'}, {sglang: 0.5.9}, text]")
+    for name, text in (("odd", "["), ("list", "[]"), ("none", "images: 5")):
+        (tmp_path / f"{name}.yml").write_text(text)
+    assert release_of(known_images([tmp_path]), "mine/x:1") == "0.5.22"
+
+
+def test_the_newest_image_of_a_profile_is_named_where_a_release_has_none() -> None:
+    found = resolve(load_profile("glm-4.7"), "current", "0.5.23").findings
+    (missing,) = (one for one in found if one.rule == "profile.image.missing")
+    assert "the newest release with an image there is 0.5.21" in missing.reason
+    assert "gb10_sglang_image" in missing.remedy
