@@ -11,15 +11,19 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import yaml
+from ansible_plays import ansible
 from documented import PLACES, ROOT, Place, commands, fences, placed
+from script_runs import called
 
 LOG = (
     "s1:1:1 [0] NCCL INFO Using network IB\n"
@@ -134,7 +138,9 @@ def test_make_test_runs_the_commands_that_say_so() -> None:
     {command: page for page, command in commands("unit")}.items(),
     ids=lambda value: str(value)[:70],
 )
-def test_a_command_that_needs_no_host_does_what_the_page_says(desk: Path, command: str, page: str) -> None:
+def test_a_command_that_needs_no_host_does_what_the_page_says(
+    desk: Path, command: str, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     starts = STARTS[command.partition(" &&")[0]] if command.startswith("make") else []
     for example, value in MINE.items():
         command = command.replace(example, value)
@@ -142,9 +148,18 @@ def test_a_command_that_needs_no_host_does_what_the_page_says(desk: Path, comman
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     environment |= {"PATH": path, "KUBECONFIG": str(desk / "none"), "GIT_CONFIG_GLOBAL": str(desk / "gitconfig")}
-    environment["PYTHON"] = str(desk / "python")
-    words = ["bash", "-euo", "pipefail", "-c", command]
-    done = subprocess.run(words, cwd=desk, env=environment, capture_output=True, text=True, check=False)
+    environment["PWD"] = str(desk)
+    program, *words = shlex.split(command)
+    if program.startswith("ansible"):
+        done = ansible(program, *words, cwd=desk, env=environment)
+    elif program.startswith("scripts/") and not set(command) & set("*|&"):
+        # As in a shell, but without another process that imports the collection.
+        monkeypatch.chdir(desk)
+        done = called(import_module(Path(program).stem).main, *words)
+    else:
+        environment["PYTHON"] = str(desk / "python")  # for make; Ansible's programs could not be forked with it
+        bash = ["bash", "-euo", "pipefail", "-c", command]
+        done = subprocess.run(bash, cwd=desk, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == int(REFUSED in command), f"{page}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
     assert done.stdout.strip() or (desk / "cluster" / "galaxy.yml").is_file()
     assert {f"started {each}" for each in starts} <= {line.strip() for line in done.stdout.splitlines()}

@@ -30,7 +30,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import (
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown, page, setups
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal as sweep_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import identity
-from bench_report import examined, resolver
+from bench_report import examined, main, resolver
+from script_runs import called
 
 ROOT = Path(__file__).resolve().parents[5]
 PUBLISHED = sorted((ROOT / "sweeps/published").glob("*.yml"))
@@ -393,12 +394,12 @@ def test_the_command_line_reads_tables_and_journals(tmp_path: Path) -> None:
     journal = tmp_path / "nemotron.jsonl"
     for record in SERVED:
         sweep_journal.append(journal, record)
-    command = [sys.executable, str(ROOT / "scripts/bench_report.py"), str(journal), str(PUBLISHED[0])]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = called(main, str(journal), str(PUBLISHED[0]))
+    assert done.returncode == 0
     assert "# nemotron" in done.stdout
-    subprocess.run([*command, "--html", str(tmp_path / "out.html")], check=True)
+    assert called(main, str(journal), str(PUBLISHED[0]), "--html", str(tmp_path / "out.html")).returncode == 0
     made = (tmp_path / "out.html").read_text()
     assert "<svg" in made and "4 ranks on socket" in made and "spark1, spark2" in made
-    missing = subprocess.run([*command[:2], "/nowhere.yml"], capture_output=True, text=True, check=False)
+    missing = called(main, "/nowhere.yml")
     assert missing.returncode == 2
     assert "/nowhere.yml" in missing.stderr
