@@ -29,7 +29,7 @@ from _collection import IMPORT_ROOT, run
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import VARIABLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import K3S_VARIABLES, VARIABLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 
@@ -91,9 +91,11 @@ def needed(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, 
     chosen: dict[str, dict[str, Any]] = {}
     for host, variables in hosts.items():
         chosen[host] = {}
-        for key in VARIABLES:
+        for key in (*VARIABLES, *K3S_VARIABLES):
             value = variables.get(key)
             if any(mark in str(value) for mark in ("{{", "{%", "__ansible_vault")):
+                if key in K3S_VARIABLES:
+                    continue
                 findings.append(INVENTORY.finding("fabric.value.template/outside", value, host, key=key))
             elif value is not None:
                 chosen[host][key] = value

@@ -19,18 +19,17 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import place_of, tags_of_run
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import role_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.checks import USUAL_VFS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory import (
-    ROLE,
     fabric_findings,
     serving_findings,
     unexplained,
     variable_of,
     wrong_variables,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.options import ROLE, serving_defaults, serving_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
     FOREIGN,
@@ -62,7 +61,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values imp
     usable,
 )
 
-PROFILE, PRESET = "serving_plan_profile", "serving_plan_preset"
 # A variable that every host sets itself has many places.
 PLACES = 3
 TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
@@ -107,13 +105,14 @@ class ActionModule(ControllerAction):
         findings += check_strategy(*config.get_config_value_and_origin("DEFAULT_STRATEGY"))
         # Without the variables of an unread file, the plans would only report what follows from it.
         if options["plans"] and groups.get(NODES) and not has_errors(unread):
-            findings += self._plans(options["plans"], known, wrong_variables(known, findings), variables, task_vars)
+            findings += self._plans(options["plans"], wrong_variables(known, findings), variables, task_vars)
         return _result(_placed(findings, task_vars["hostvars"]), _open(known, variables))
 
     def _later(self, known: Known, later: Mapping[str, list[str]], hostvars: Mapping[str, Any]) -> dict[str, Any]:
         """Check the values that needed facts in an earlier playbook of the run."""
         values = {
-            host: {name: self._value(known, hostvars, host, name) for name in names} for host, names in later.items()
+            host: {name: self._value(known, hostvars, host, name, hostvars[host]) for name in names}
+            for host, names in later.items()
         }
         return _result(_placed(check_variables(known, values, {}), hostvars), _open(known, values))
 
@@ -121,26 +120,30 @@ class ActionModule(ControllerAction):
         """Return ``{host: {name: value}}`` of the collection's variables; values that need facts are None."""
         found: dict[str, dict[str, Any]] = {}
         for host in hosts:
+            variables = _read(hostvars, host)
             names = [
                 n
-                for n in _read(hostvars, host)
+                for n in variables
                 if n in known.command_line or n in FOREIGN or known.owner(n) or n.startswith("ansible_")
             ]
-            found[host] = {name: self._value(known, hostvars, host, name) for name in names}
+            found[host] = {name: self._value(known, hostvars, host, name, variables) for name in names}
         return found
 
-    def _value(self, known: Known, hostvars: Mapping[str, Any], host: str, name: str) -> Any:
+    def _value(
+        self, known: Known, hostvars: Mapping[str, Any], host: str, name: str, variables: Mapping[str, Any]
+    ) -> Any:
+        """Return one of the variables of a host: ``hostvars[host]``, which Ansible merges anew for each reader."""
         try:
-            value = hostvars[host][name]
+            value = variables[name]
             return Empty() if value is None else value
         except AnsibleError as error:
             if wrong := unreadable(known, str(error)):
                 return wrong
         # A template may also use defaults of roles, which hostvars lacks.
         own = hostvars.raw_get(host)  # type: ignore[attr-defined]
-        variables = {"hostvars": hostvars, **self._defaults, **own}
+        every = {"hostvars": hostvars, **self._defaults, **own}
         try:
-            return Templar(self._loader, variables).template(own[name])
+            return Templar(self._loader, every).template(own[name])
         except AnsibleError:
             return None
 
@@ -154,7 +157,6 @@ class ActionModule(ControllerAction):
     def _plans(
         self,
         plans: Iterable[str],
-        known: Known,
         wrong: Set[str],
         variables: HostVariables,
         task_vars: Mapping[str, Any],
@@ -162,25 +164,18 @@ class ActionModule(ControllerAction):
         """Return the errors of the plans, without those of ``wrong`` variables. Warnings come with the plans."""
         nodes = task_vars["groups"][NODES]
         options: dict[str, Any] = {"vf_index": 0}
-        defaults = self._loader.load_from_file(f"{ROLES / ROLE}/defaults/main.yml", trusted_as_template=True)
         if "serving" in plans:
             own = {name: value for name, value in variables[nodes[0]].items() if usable(value)}
-            extra = load_extra_vars(self._loader)
-            profile = own.get(PROFILE, defaults[PROFILE])
-            if "preset" not in extra and extra.get("profile", profile) != profile:
-                # As vars/command_line.yml of the playbooks: a preset of the inventory belongs to its profile.
-                own.pop(PRESET, None)
-            for name, value in extra.items():
-                own |= {known.command_line[name]["sets"]: value} if name in known.command_line else {}
-            values = defaults | {name: value for name, value in own.items() if name not in wrong}
-            options = role_options(ROLE, values, Templar(self._loader, values).template)
+            options = serving_options(self._loader, own, wrong)
         given, found = fabric_variables(nodes, task_vars)
         for values in given.values():
             values.setdefault("gb10_assumed_vf_count", max(USUAL_VFS, options["vf_index"] + 1))
         fabric, more = fabric_findings(given, wrong)
         found += more
         if "serving" in plans:
-            found += serving_findings({**options, "candidates": nodes, "taken": []}, fabric, wrong, defaults)
+            found += serving_findings(
+                {**options, "candidates": nodes, "taken": []}, fabric, wrong, serving_defaults(self._loader)
+            )
         return [f for f in unexplained(found, wrong) if f.severity == "error"]
 
 

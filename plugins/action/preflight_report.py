@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
@@ -18,9 +21,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options i
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables, plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.needs import find_needs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.options import serving_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import wanted_settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.doctor import describe_hosts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Needs, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding, severities_for
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
@@ -34,11 +39,12 @@ class ActionModule(ControllerAction):
         variables, planning = fabric_variables(options["nodes"], task_vars)
         plan, found = plan_fabric(variables)
         settings = from_options(Settings, options)
+        needs = _needs(self._loader, options["nodes"], task_vars["hostvars"])
         kubeconfig = Path(options["kubeconfig"]).absolute()
         if not _can_replace(kubeconfig):
             planning.append(make_finding("preflight.controller.kubeconfig", "", {"value": str(kubeconfig)}))
         names = task_vars["ansible_play_hosts_all"]
-        hosts = [_host(name, task_vars, plan, options["servers"], settings) for name in names]
+        hosts = [replace(_host(name, task_vars, plan, options["servers"], settings), needs=needs) for name in names]
         findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), [*planning, *found])
         report = format_report(hosts, findings, width())
         if options["doctor"]:
@@ -54,6 +60,22 @@ class ActionModule(ControllerAction):
         }
 
 
+def _needs(loader: Any, nodes: Sequence[str], hostvars: Mapping[str, Any]) -> Needs | None:
+    """Return what the group needs that playbook serve would plan now; None if that is not known."""
+    if not nodes:
+        return None
+    own = {}
+    for name in hostvars[nodes[0]]:
+        if name.startswith(("serving_plan_", "gb10_")):
+            # The check of the inventory reports a value that cannot be read.
+            with suppress(AnsibleError):
+                own[name] = plain(hostvars[nodes[0]][name])
+    try:
+        return find_needs({**serving_options(loader, own), "candidates": list(nodes)})
+    except AnsibleActionFail:
+        return None
+
+
 def _can_replace(path: Path) -> bool:
     """Tell whether the user may read the file and write one in its place, also where its directory is not made yet."""
     there = next(each for each in path.parents if os.access(each, os.F_OK))
@@ -67,6 +89,7 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
     read = mine.get("ansible_facts") or {}
     facts = read.get("gb10_preflight")
     planned = plan.hosts.get(name)
+    mine_rails = {pf.rail for pf in planned.pfs} if planned else set()
     shaped, misread = (None, []) if facts is None else shape_facts(plain(facts))
     return Host(
         name=name,
@@ -84,6 +107,7 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
         pfs=tuple(pf.name for pf in planned.pfs) if planned else (),
         rails={pf.name: pf.rail for pf in planned.pfs} if planned else {},
         vfs={vf.netdev: vf.mac for vf in planned.vfs} if planned else {},
+        networks={rail.name: rail.network for rail in plan.rails if rail.name in mine_rails},
         mtu=plan.mtu,
         settings=settings,
         unread=plain(read.get("gb10_preflight_unread") or {}),

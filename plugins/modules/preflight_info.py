@@ -16,6 +16,7 @@ def main() -> None:
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},
             "paths": {"type": "list", "elements": "str", "default": ["/var/lib"]},
+            "models_dir": {"type": "str", "default": ""},
             "controller_time": {"type": "float"},
             "k3s_binary": {"type": "path", "default": "/usr/local/bin/k3s"},
             # The action of this module reads it: a host that can't be read can't run the module either.
@@ -25,7 +26,8 @@ def main() -> None:
     )
     params, run = module.params, runner(module)
     roots = Roots(sysfs=params["sysfs_root"])
-    facts = read_host(roots, params["paths"], run, params["controller_time"], params["k3s_binary"])
+    given = params["controller_time"], params["k3s_binary"], params["models_dir"]
+    facts = read_host(roots, params["paths"], run, *given)
     ports = pf_facts(read_pfs(roots.sysfs, run(["ip", "-d", "-j", "link", "show"]).output))
     module.exit_json(
         changed=False,

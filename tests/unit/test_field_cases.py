@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import find_matching
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.needs import find_needs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import read_command
 from nccl_lines import judge
 from preflight_samples import GOOD
+from role_samples import role_values
 
 FIELD = Path(__file__).parent / "fixtures" / "field"
 PFS = tuple(pf["name"] for pf in GOOD["pfs"])
@@ -106,9 +110,22 @@ def test_a_ring_cabled_from_like_to_like_cages_is_planned() -> None:
     hosts = groups["gb10_nodes"]["hosts"]
     plan, findings = plan_fabric({host: {**values, **own} for host, own in hosts.items()})
     assert (plan.topology, len(plan.hosts), findings) == ("ring", 4, [])
+    options = role_values("serving_plan", profile="gemma-4-31b-it", preset="throughput", models_dir="/srv/models")
+    fabric = {**plan.as_dict(), "findings": []}
+    found = plan_serving({**options, "fabric": fabric, "candidates": list(hosts), "taken": []})[1]
+    # The image of this preset has an older NCCL than the choice by subnet needs; the cabling itself is served.
+    assert {one.rule: one.severity for one in found if one.rule.startswith("serving.cable")} == {
+        "serving.cable.nccl": "error",
+        "serving.cable.merged": "warning",
+    }
 
 
-def test_swap_that_a_profile_asks_for_is_not_to_be_removed() -> None:
+def test_swap_that_a_profile_asks_for_is_asked_for_and_not_to_be_removed() -> None:
     # Profile deepseek-v4-flash-vision asks for 48 GiB while it loads (sglang#37931).
-    (finding,) = [one for one in check_hosts(hosts_of("c15-swap48"), {}) if one.severity == "warning"]
-    assert finding.remedy.startswith("If the notes of your profile ask for swap while the weights load, keep it")
+    options = role_values("serving_plan", profile="deepseek-v4-flash-vision")
+    needs = find_needs(options | {"candidates": ["spark1", "spark2"]})
+    hosts = [replace(host, needs=needs) for host in hosts_of("c15-swap48")]
+    assert told(check_hosts(hosts, {})) == {
+        "preflight.memory.swap_missing warning": "spark2",
+        "preflight.memory.swap_differs info": "",
+    }

@@ -101,7 +101,7 @@ def files(directory: Path) -> dict[str, str]:
         **{f"{place}/token": "t" for place in SECRETS},
         "opt/api.pem": pem.read_text() + key.read_text(),
         f"{units}/rank@0.service": rank(0, 32, ""),
-        f"{units}/rank@1.service": rank(1, SERVER, f"--memory {SERVER / 1024} 0.95 3.5 300"),
+        f"{units}/rank@1.service": rank(1, SERVER, f"--memory {SERVER / 1024} 0.95 3.5 3.5 300"),
         f"{units}/api.service": unit(f"{PROGRAM} api /opt/api.pem g-0-0 g-1-0"),
         f"{units}/sidecar.service": sidecar(LIMITS),
         f"{units}/supervisor.service": unit(
@@ -225,7 +225,7 @@ def start_the_group(host: Host) -> None:
 
 
 def test_a_rank_drops_its_own_files_from_a_full_page_cache_and_refuses_that_of_others(host: Host) -> None:
-    start = "/usr/bin/python3 /opt/start_rank.py --nccl-logs /run/gb10-test/nccl-1 --memory 0.1 0.95 3.5 16"
+    start = "/usr/bin/python3 /opt/start_rank.py --nccl-logs /run/gb10-test/nccl-1 --memory 0.1 0.95 3.5 3.5 16"
     host.fill_the_page_cache()
     refused = host.do(f"{start} -- /bin/true 2>&1", ok=False)
     print(refused)

@@ -63,8 +63,9 @@ def read_host(
     run: Run,
     controller_time: float | None = None,
     k3s_binary: str = "/usr/local/bin/k3s",
+    models_dir: str = "",
 ) -> Facts:
-    """Return the facts of a host; ``paths`` are the directories whose free space is read.
+    """Return the facts of a host; ``paths`` are the directories whose free space is read, ``models_dir`` is one.
 
     ``controller_time`` (seconds since 1970, just before this call) serves to compute the offset of the host's clock.
     """
@@ -91,6 +92,8 @@ def read_host(
         "time_synchronized": _yes_no(run(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).output),
         "clock_offset_s": clock_offset,
         "disks": [_disk(path) for path in paths],
+        "images": run([k3s_binary, "ctr", "--namespace", "k8s.io", "images", "list", "--quiet"]).output.split(),
+        "staged": _staged(models_dir),
         "written": {f"/{path}": _written(top / path) for path in WRITTEN},
         "iommu": any((sysfs / "class/iommu").glob("*")),
         "runtime_memlock": _memlocks(run),
@@ -109,6 +112,8 @@ def read_host(
         "addresses": {name: [each["address"].partition("/")[0] for each in found] for name, found in addresses.items()},
         "wifi": sorted(path.parent.name for path in (sysfs / "class/net").glob("*/wireless")),
         "default_routes": network.read_default_routes(proc),
+        "routes": network.read_routes(run),
+        "nameservers": network.read_nameservers(etc, top),
         "listeners": network.read_listeners(proc),
         "orphan_namespaces": network.read_orphans(proc, Path(roots.netns), run),
         "network_services": _units(run, NETWORK_UNITS, "LoadState,ActiveState"),
@@ -177,10 +182,24 @@ def _yes_no(text: str) -> bool | None:
 def _disk(path: str) -> Disk:
     """Return size and free space of the file system that contains ``path`` or will contain it."""
     try:
-        usage = shutil.disk_usage(_existing(Path(path)))
+        place = _existing(Path(path))
+        usage, device = shutil.disk_usage(place), place.stat().st_dev
     except OSError:  # a stale mount, for example of NFS
-        return {"path": path, "total_gib": None, "free_gib": None}
-    return {"path": path, "total_gib": round(usage.total / 2**30, 1), "free_gib": round(usage.free / 2**30, 1)}
+        return {"path": path, "device": None, "total_gib": None, "free_gib": None}
+    total, free = (round(size / 2**30, 1) for size in (usage.total, usage.free))
+    return {"path": path, "device": device, "total_gib": total, "free_gib": free}
+
+
+def _staged(models_dir: str) -> dict[str, float]:
+    """Return the GiB of the files in each directory of the models, with those that are not whole yet."""
+    found = {}
+    try:
+        for directory in sorted(Path(models_dir).glob("*")) if models_dir else ():
+            sizes = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
+            found[directory.name] = round(sum(sizes) / 2**30, 2)
+    except OSError:  # the disk has its own finding
+        return {}
+    return found
 
 
 def _existing(path: Path) -> Path:

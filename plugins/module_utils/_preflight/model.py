@@ -47,9 +47,10 @@ class Area(TypedDict):
 
 
 class Disk(TypedDict):
-    """Size and free space of the file system of a path; None if the file system does not answer."""
+    """Size and free space of the file system of a path, and its number; None if the file system does not answer."""
 
     path: str
+    device: int | None
     total_gib: float | None
     free_gib: float | None
 
@@ -169,6 +170,9 @@ class Firewall(TypedDict):
 class Facts(TypedDict):
     """The facts of a host. Sizes in KiB or GiB as named, rates in Gb/s. None: the host did not tell.
 
+    ``images`` are those that K3s has, ``staged`` the GiB of each directory of the models.
+    ``routes`` has the IPv4 networks behind each interface, also those of VPNs with routing tables of their own.
+
     The controller compares what a host sends with these types (plugin_utils/_preflight/shapes.py).
     """
 
@@ -188,6 +192,8 @@ class Facts(TypedDict):
     time_synchronized: bool | None
     clock_offset_s: float | None
     disks: list[Disk]
+    images: list[str]
+    staged: dict[str, float]
     written: dict[str, Written]
     iommu: bool
     runtime_memlock: dict[str, int | None] | None
@@ -206,6 +212,8 @@ class Facts(TypedDict):
     addresses: dict[str, list[str]]
     wifi: list[str]
     default_routes: list[str]
+    routes: dict[str, list[str]]
+    nameservers: list[str]
     listeners: list[Listener]
     orphan_namespaces: list[Orphan]
     network_services: dict[str, dict[str, str]] | None

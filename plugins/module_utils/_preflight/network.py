@@ -41,6 +41,25 @@ def read_default_routes(proc: Path) -> list[str]:
     return list(dict.fromkeys(name for _metric, name in [*ipv4, *ipv6]))
 
 
+def read_routes(run: Run) -> dict[str, list[str]]:
+    """Return ``{interface: IPv4 networks}`` of the routes in all tables, without default routes and the host's own.
+
+    A VPN such as Tailscale has its routes in a table of its own. ``ip -j`` names the type of all but unicast routes.
+    """
+    found: dict[str, list[str]] = {}
+    for route in _parsed(run(["ip", "-j", "route", "show", "table", "all"]).output):
+        if "dev" in route and route.get("type", "unicast") == "unicast" and route.get("dst", "default") != "default":
+            found.setdefault(route["dev"], []).append(route["dst"])
+    return {name: list(dict.fromkeys(networks)) for name, networks in found.items()}
+
+
+def read_nameservers(etc: Path, top: Path) -> list[str]:
+    """Return the name servers of the host, which systemd-resolved keeps in a file of its own."""
+    files = etc / "resolv.conf", top / "run/systemd/resolve/resolv.conf"
+    lines = [line.split() for path in files for line in (read_text(path) or "").splitlines()]
+    return list(dict.fromkeys(words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"))
+
+
 def addresses_of(links_json: str) -> dict[str, list[Address]]:
     """Return ``{interface: [{address, dynamic}]}`` from ``ip -d -j address show``, without link-local IPv6 addresses.
 

@@ -2,16 +2,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Options of actions and roles, read from their documentation.
 
-The options of an action are those in the documentation with its name; the options of a role are those of its argument
-specs. Options are never listed a second time in an action.
+The options of an action are those in the documentation with its name, and those of the fragments that it extends; the
+options of a role are those of its argument specs. Options are never listed a second time in an action.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, TypeVar
 
+import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
@@ -25,7 +27,11 @@ _SHARED = ("type", "elements", "required", "default", "choices", "aliases")
 def documented_spec(module: str) -> dict[str, dict[str, Any]]:
     """Return the argument spec that the documentation of an action, plugins/modules/NAME.yml, describes."""
     documentation = read_yaml(MODULES / f"{module}.yml")["DOCUMENTATION"]
-    return _spec(documentation.get("options") or {})
+    shared = import_module("...doc_fragments.shared", __package__).ModuleDocFragment
+    found: dict[str, Any] = {}
+    for name in documentation.get("extends_documentation_fragment") or []:
+        found |= yaml.safe_load(getattr(shared, name.rpartition(".")[2].upper())).get("options") or {}
+    return _spec(found | (documentation.get("options") or {}))
 
 
 def _spec(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

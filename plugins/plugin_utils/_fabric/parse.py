@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, TypeVar
@@ -256,6 +257,8 @@ HOST_VARIABLES = (
 # facts about a host's own hardware: gathered, or declared for a host that is not reachable
 FACT_VARIABLES = ("gb10_pf_totalvfs", "gb10_pf_max_mtu", "gb10_pf_rdma", "gb10_pf_pci", "gb10_assumed_vf_count")
 VARIABLES = GROUP_VARIABLES + HOST_VARIABLES + FACT_VARIABLES
+# options of role k3s with networks; a server may have them alone
+K3S_VARIABLES = ("k3s_cluster_cidr", "k3s_service_cidr", "k3s_config")
 
 Choice = TypeVar("Choice", bound=str)
 RAIL_KEYS = {"name", "pf", "pf_rdma", "network", "network6", "hosts"}
@@ -289,7 +292,7 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
         subnet_prefix=_number(reader, group, "gb10_fabric_subnet_prefix", 24, "fabric.subnet_prefix.invalid", 16, 29),
         mac_seed=_seed(reader, group),
         management_networks=tuple(management),
-        cluster_networks=_cluster_networks(reader, group),
+        cluster_networks=_cluster_networks(reader, group, variables),
         reserved=tuple(str(item) for item in listed(group.get("gb10_fabric_reserved_addresses"))),
         unnumbered=len(variables) - len(hosts),
     )
@@ -345,15 +348,31 @@ def _seed(reader: Reader, group: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[tuple[str, IPv4Network | IPv6Network], ...]:
-    networks = []
-    for key, default in (("gb10_cluster_cidr", "10.42.0.0/16"), ("gb10_service_cidr", "10.43.0.0/16")):
-        # K3s accepts an IPv4 and an IPv6 network in one value, separated by a comma
-        for item in str(group.get(key, default)).split(","):
-            network = reader.network(key, item.strip(), rule="cluster_network")
-            if network is not None:
-                networks.append((key, network))
+def _cluster_networks(
+    reader: Reader, group: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]]
+) -> tuple[tuple[str, IPv4Network | IPv6Network], ...]:
+    """Return the networks of pods and services with the variable that sets each, as role k3s reads them."""
+    networks: dict[tuple[str, IPv4Network | IPv6Network], None] = {}
+    for kind, default in (("cluster", "10.42.0.0/16"), ("service", "10.43.0.0/16")):
+        own = [found for values in variables.values() if (found := _of_k3s(values, kind))]
+        for key, value in own or [(f"gb10_{kind}_cidr", group.get(f"gb10_{kind}_cidr", default))]:
+            # K3s accepts an IPv4 and an IPv6 network in one value, separated by a comma, or a list of them
+            for item in ",".join(map(str, listed(value))).split(","):
+                network = reader.network(key, item.strip(), rule="cluster_network")
+                if network is not None:
+                    networks[key, network] = None
     return tuple(networks)
+
+
+def _of_k3s(values: Mapping[str, Any], kind: str) -> tuple[str, Any] | None:
+    """Return the option of role k3s by which a host sets a network, and its value."""
+    config = values.get("k3s_config")
+    given = config.get(f"{kind}-cidr") if isinstance(config, Mapping) else None
+    key, value = f"k3s_config.{kind}-cidr", given
+    if not given:
+        key = f"k3s_{kind}_cidr"
+        value = values.get(key)
+    return (key, value) if value else None
 
 
 def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, ...]:
@@ -445,6 +464,10 @@ def _variables(host: str, hostvars: Mapping[str, Any], findings: list[Finding]) 
             values[key] = plain(hostvars.get(key) if value is None else value)
         except AnsibleError as error:
             findings.append(_OF_HOSTS.finding("fabric.value.template/unreadable", None, host, key=key, error=error))
+    for key in K3S_VARIABLES:
+        # Their values may need facts, and role k3s checks them.
+        with suppress(AnsibleError):
+            values[key] = plain(hostvars.get(key))
     return {key: value for key, value in values.items() if value is not None}
 
 

@@ -18,9 +18,9 @@ from .._fabric.parse import VARIABLES, parse_fabric
 from .._fabric.plan import plan_fabric
 from .._variables.check import meant
 from .._variables.values import Known
+from .options import ROLE
 from .serving import plan_serving, resolve_options
 
-ROLE = "serving_plan"
 # Variables of the fabric on whose values no check of another one depends
 INDEPENDENT = {"gb10_fabric_mtu", "gb10_fabric_vf_count", "gb10_management_interface"}
 # Findings about the values of hosts that have one, also if the value of another host is wrong

@@ -58,6 +58,8 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         )
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
+        if resolved.swap_gib:
+            done.append(f"swap: {resolved.swap_gib:g} GiB on each node while the weights load")
         fact = plan.as_dict()
         if fallback:
             fact |= _with_models(plan, fallback) | {"fallback": fallback.as_dict()}

@@ -10,8 +10,9 @@ encryption where the others started without it make keys of their own (#7195).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_address, ip_network
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -47,6 +48,7 @@ WHY = {
 
 # Interfaces that Kubernetes itself makes: of flannel (K3s's default), kube-proxy, Calico and Cilium
 _OF_PODS = ("cni", "flannel", "kube-", "cali", "vxlan.calico", "tunl", "cilium", "lxc", "nodelocaldns")
+_DEFAULT_PREFIX = 7
 
 
 def wanted_settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,21 +95,79 @@ def find_moved(host: Host) -> Sequence[Fault]:
 
 
 def find_taken(host: Host) -> Iterator[Fault]:
-    """Yield each interface, such as Docker's or libvirt's bridge or a VPN, whose address is one of pods or services."""
+    """Yield each interface, such as a bridge of Docker or a VPN, that has a part of the cluster's networks.
+
+    Where K3s is installed, its own routes may lead over any interface (flannel's backend host-gw).
+    """
+    routes = {} if host.known["kubernetes"]["units"] else host.known["routes"]
+    for key, networks in _cluster_networks(host):
+        yield from _taken(host, key, networks, lambda name: name.startswith(_OF_PODS), routes)
+
+
+def find_taken_rails(host: Host) -> Iterator[Fault]:
+    """Yield each interface that has a part of a rail's network, other than the ports of the rails and their VFs."""
+    stems = tuple(re.sub(r"np\d+$", "", pf) for pf in host.pfs)
+    for rail, network in host.networks.items():
+        for fault in _taken(
+            host, "gb10_fabric_rails", network, lambda name: name.startswith(stems), host.known["routes"]
+        ):
+            yield {**fault, "rail": rail}
+
+
+def find_lost_dns(host: Host) -> Iterator[Fault]:
+    """Yield each name server of the host that has an address of pods, services or a rail."""
+    rails = [("gb10_fabric_rails", network) for network in host.networks.values()]
+    for key, networks in [*_cluster_networks(host), *rails]:
+        for server in host.known["nameservers"]:
+            if _overlap(server, networks):
+                yield {"value": server, "key": key, "network": networks}
+
+
+def find_dns(host: Host) -> Sequence[Fault]:
+    """Return a fault for a DNS server of the cluster whose address no Service can have."""
     wanted = _written_alike({**DEFAULTS, **DEFAULT_OF_ROLE, **host.k3s})
-    for key in ("cluster-cidr", "service-cidr"):
-        for name, addresses in host.known["addresses"].items():
-            inside = [one for one in addresses if not name.startswith(_OF_PODS) and _is_inside(one, wanted[key])]
-            if inside:
-                yield {"value": ", ".join(inside), "interface": name, "key": WHY[key][0], "network": wanted[key]}
+    outside = [one for one in wanted["cluster-dns"].split(",") if one and not _overlap(one, wanted["service-cidr"])]
+    return fault_if(host.server and outside, ", ".join(outside), network=wanted["service-cidr"])
 
 
-def _is_inside(address: str, networks: str) -> bool:
-    """Tell whether an address is in one of the networks; the plan has the error for a value that cannot be read."""
+def _cluster_networks(host: Host) -> list[tuple[str, str]]:
+    wanted = _written_alike({**DEFAULTS, **DEFAULT_OF_ROLE, **host.k3s})
+    return [(WHY[key][0], wanted[key]) for key in ("cluster-cidr", "service-cidr")]
+
+
+def _taken(
+    host: Host, key: str, networks: str, own: Callable[[str], bool], routes: Mapping[str, Sequence[str]]
+) -> Iterator[Fault]:
+    """Yield a fault for each interface that is not ``own`` and has an address or one of the routes in the networks.
+
+    Where a route is wider, such as 10.0.0.0/8 of a VPN, the host loses only a part of what is behind it.
+    """
+    for name in dict.fromkeys([*host.known["addresses"], *routes]):
+        if own(name):
+            continue
+        there = [*host.known["addresses"].get(name, ()), *routes.get(name, ())]
+        shared = [one for one in dict.fromkeys(there) if _overlap(one, networks)]
+        narrow = [one for one in shared if not _overlap(one, networks, wider=True)]
+        if shared:
+            severity = {} if narrow else {"severity": "warning"}
+            yield {"value": ", ".join(narrow or shared), "interface": name, "key": key, "network": networks, **severity}
+
+
+def _overlap(one: str, networks: str, wider: bool = False) -> bool:
+    """Tell whether an address or a network shares addresses with one of the networks, or is ``wider`` than it.
+
+    The plan has the error for a value that cannot be read. Halves and quarters of all addresses are what a VPN has
+    instead of a default route.
+    """
     try:
-        return any(ip_address(address) in ip_network(text, strict=False) for text in networks.split(","))
+        mine = ip_network(one, strict=False)
+        others = [ip_network(text, strict=False) for text in networks.split(",")]
     except ValueError:
         return False
+    same = [other for other in others if other.version == mine.version and mine.prefixlen > _DEFAULT_PREFIX]
+    if wider:
+        return any(mine.prefixlen < other.prefixlen and mine.overlaps(other) for other in same)
+    return any(mine.overlaps(other) for other in same)
 
 
 def _compared(host: Host) -> tuple[dict[str, str], dict[str, str]]:

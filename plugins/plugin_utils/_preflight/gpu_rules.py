@@ -5,11 +5,17 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.eviction import eviction_threshold, model_reserve
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Disk
 
 from .host import Fault, Find, Host, fault_if, find_unknown
 
 _BUSY_PERCENT = 50
+UNKNOWN_GIB = 100.0  # free space that a host needs while nobody knows which model it will serve
 _STOPS = {"docker": "docker stop", "unit": "systemctl stop"}
 LINK_DOWNS = 4  # a boot and a change of the network take a link down once or twice each
 # Bits of clocks_event_reasons.active that show a limit from outside the program (nvml.h, nvmlClocksEventReason…)
@@ -50,14 +56,64 @@ def _clock(host: Host) -> Iterator[Fault]:
 
 
 def _disks(host: Host) -> Iterator[Fault]:
-    wanted = host.settings.min_free_gib
-    for disk in host.known["disks"]:
-        free, total = disk["free_gib"], disk["total_gib"]
-        if free is None or total is None:
-            yield {"value": "no answer", "key": disk["path"], "wanted": f"{wanted:g}"}
-        elif free < wanted:
-            shown = f"{free:g} of {total:g} GiB free"
-            yield {"value": shown, "key": disk["path"], "wanted": f"{wanted:g}"}
+    """Yield a fault for each file system that has less than what comes onto it and what must stay free."""
+    disks = host.known["disks"]
+    systems: dict[object, list[Disk]] = defaultdict(list)
+    for disk in disks:
+        systems[disk["path"] if None in disk.values() else disk["device"]].append(disk)
+    for found in systems.values():
+        free, total, paths = found[0]["free_gib"], found[0]["total_gib"], [disk["path"] for disk in found]
+        parts = _wanted(host, paths, disks[0]["path"] in paths, total or 0.0)
+        wanted = sum(parts.values())
+        if free is None or total is None or free < wanted:
+            yield {
+                "value": "no answer" if free is None or total is None else f"{free:g} of {total:g} GiB free",
+                "key": ", ".join(paths),
+                "wanted": f"{wanted:.0f}",
+                "parts": " and ".join(f"{size:.0f} {name}" for name, size in parts.items()),
+            }
+
+
+def _wanted(host: Host, paths: Sequence[str], first: bool, total: float) -> dict[str, float]:
+    """Return what a file system needs in GiB, by what it is for; the ``first`` one has the images.
+
+    Staging and the kubelet decide by the same thresholds (module_utils/_k3s/eviction.py).
+    """
+    if host.settings.min_free_gib >= 0:
+        return {"by preflight_min_free_gib": host.settings.min_free_gib}
+    if host.needs is None:
+        return {"because no profile says how much image and weights need": UNKNOWN_GIB}
+    mine = host.name in host.needs.nodes
+    images = [size for image, size in host.needs.images.items() if first and not _has(host, image)]
+    weights = [
+        _missing(size, sum(host.known["staged"].get(name, 0.0) for name in names))
+        for names, size in host.needs.models.items()
+        if host.needs.models_dir in paths or (first and not host.needs.models_dir)
+    ]
+    parts = {"for the weights": sum(weights), "for the image": sum(images)} if mine else {}
+    parts = {name: size for name, size in parts.items() if size}
+    keep = model_reserve if parts else eviction_threshold
+    return {**parts, "that must stay free": keep(int(total * 2**30)) / 2**30}
+
+
+def _has(host: Host, image: str) -> bool:
+    """Tell whether K3s has an image; it keeps one that was pulled by its digest without the tag."""
+    ending = f"@{image.partition('@')[2]}" if "@" in image else f"/{image}"
+    return any(f"/{name}".endswith(ending) for name in host.known["images"])
+
+
+def _missing(size: float, there: float) -> float:
+    """Return the GiB that are not there yet; published sizes of weights are rounded."""
+    return 0.0 if there >= 0.97 * size else size - there
+
+
+def _small_swap(host: Host) -> Iterator[Fault]:
+    areas = host.known["swap"]
+    there, wanted = sum(area["kib"] for area in areas or ()) / 2**20, host.swap_gib
+    # The kernel keeps a page of each area for itself.
+    if host.needs and areas is not None and there < 0.99 * wanted:
+        words = {"profile": host.needs.profile, "wanted": f"{wanted:g}", "more": ceil(wanted - there)}
+        yield {"value": f"{there:.0f} GiB", **words}
 
 
 def _memlock(host: Host) -> Iterator[Fault]:
@@ -132,6 +188,7 @@ GPU_NODE_RULES: Mapping[str, Find] = {
         host.known["rdma"]["devices"] and not host.known["rdma"]["device_nodes"], 0
     ),
     "preflight.storage.space": _disks,
+    "preflight.memory.swap_missing": _small_swap,
     "preflight.runtime.memlock": _memlock,
     "preflight.cni.stale_namespace": _namespaces,
     "preflight.network.no_networkd": _unusable_networkd,

@@ -14,21 +14,41 @@ from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model impo
 
 @dataclass(frozen=True)
 class Settings:
-    """Requirements for hosts. Space in GiB, rates in Gb/s; ``rdma_mode`` is how pods get RDMA (gb10_rdma_mode)."""
+    """Requirements for hosts. Space in GiB, rates in Gb/s; ``rdma_mode`` is how pods get RDMA (gb10_rdma_mode).
 
-    min_free_gib: float = 100
+    A negative ``min_free_gib`` means what the plan needs.
+    """
+
+    min_free_gib: float = -1
     min_rate_gbps: float = 200
     min_pcie_gbps: float = 100
     rdma_mode: RdmaMode = "privileged"
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a group needs on each of its ``nodes``, in GiB.
+
+    ``images`` has the size of each image, ``models`` that of the weights by the names of their directories in
+    ``models_dir``. Without ``models_dir`` each pod downloads them.
+    """
+
+    nodes: tuple[str, ...] = ()
+    profile: str = ""
+    images: Mapping[str, float] = field(default_factory=dict)
+    models: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    models_dir: str = ""
+    swap_gib: float = 0
+
+
+@dataclass(frozen=True)
 class Host:
     """A host's facts (None: not read), and the role that it will have.
 
-    ``pfs``, ``rails`` (``{PF: rail}``) and ``vfs`` (``{netdev: MAC}``) come from the fabric plan; a host without PFs is
-    not a GPU node.
+    ``pfs``, ``rails`` (``{PF: rail}``), ``networks`` (``{rail: network}``) and ``vfs`` (``{netdev: MAC}``) come from
+    the fabric plan; a host without PFs is not a GPU node.
     ``version`` is the wanted K3s release, empty if it is unknown; ``k3s`` has other wanted settings by K3s's names.
+    ``needs`` is what the group that is planned needs on its nodes; None if it is not known.
     ``unread`` is what action preflight_info returns about a host that it could not read; ``misread`` has the names of
     the facts that were absent or had another type (shapes.py).
     """
@@ -47,8 +67,10 @@ class Host:
     pfs: tuple[str, ...] = ()
     rails: Mapping[str, str] = field(default_factory=dict)
     vfs: Mapping[str, str] = field(default_factory=dict)
+    networks: Mapping[str, str] = field(default_factory=dict)
     mtu: int = DEFAULT_MTU
     settings: Settings = field(default_factory=Settings)
+    needs: Needs | None = None
     unread: Mapping[str, str] = field(default_factory=dict)
     misread: Sequence[str] = ()
 
@@ -63,6 +85,11 @@ class Host:
     def readable(self) -> Mapping[str, Any]:
         """Return the facts with which the known combinations are compared."""
         return {**self.known, "arguments": (self.known["command_line"] or "").split()}
+
+    @property
+    def swap_gib(self) -> float:
+        """Return the swap that the host needs while its group loads the weights."""
+        return self.needs.swap_gib if self.needs and self.name in self.needs.nodes else 0.0
 
     @property
     def role(self) -> str:

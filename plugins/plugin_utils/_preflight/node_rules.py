@@ -14,7 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s.airgap import EXAMPLE, parse_k3s_version
 
-from .cluster_rules import find_encryption, find_fixed, find_moved, find_taken
+from .cluster_rules import (
+    find_dns,
+    find_encryption,
+    find_fixed,
+    find_lost_dns,
+    find_moved,
+    find_taken,
+    find_taken_rails,
+)
 from .host import Fault, Find, Host, fault_if, find_unknown
 
 MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; a clock that is behind rejects K3s's certificates
@@ -113,7 +121,8 @@ def _untested(host: Host) -> Sequence[Fault]:
 
 def _swap(host: Host) -> Iterator[Fault]:
     name, largest = SWAP_AS_DELIVERED
-    for area in (host.known["swap"] or ()) if host.pfs else ():
+    # A group that needs swap while it loads has a rule of its own.
+    for area in (host.known["swap"] or ()) if host.pfs and not host.swap_gib else ():
         delivered = area["name"] == name and area["kib"] <= largest
         size = f"{area['name']}, {area['kib'] / 2**20:.1f} GiB"
         yield {"value": size, "name": area["name"], "severity": "info" if delivered else "warning"}
@@ -192,6 +201,9 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.network.wifi": _wifi,
     "preflight.network.management_missing": _management,
     "preflight.network.cluster": find_taken,
+    "preflight.network.rail": find_taken_rails,
+    "preflight.network.dns": find_lost_dns,
+    "preflight.kubernetes.dns": find_dns,
     "preflight.firewall.closed": _firewall,
     "preflight.firewall.fabric": lambda host: _closed(host, FIREWALL_FABRIC_PORTS if host.pfs else {}),
     "preflight.port.in_use": _ports,

@@ -9,6 +9,7 @@ transport/net_ib/connect.cc (choice of the device), init.cc (connections, number
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -111,6 +112,8 @@ def check_cables(fabric: Mapping[str, Any], profile: Profile, settings: Settings
     if settings.transport == "roce":
         missing = list(_paths(cabling, profile, nodes))
         yield from missing or _devices(fabric, cabling, settings)
+        if not missing and merges_ports(fabric, cabling, settings):
+            yield _finding("serving.cable.merged", "1", _WHERE, key="NCCL_IB_MERGE_NICS")
         yield from _release(profile)
         yield from _owned(cabling, profile, settings)
     yield _finding("serving.rendezvous.pod_network", POD_INTERFACE, _WHERE)
@@ -141,11 +144,48 @@ def _devices(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) ->
     if len(set(counts.values())) > 1:
         yield _finding("serving.cable.devices", counts, _WHERE)
         return
-    ordered = {node: _by_device(fabric, node, cabling.rails[node], settings.vf_index) for node in cabling.rails}
-    for one, two in cabling.pairs(settings.nodes):
+    for one, two in [] if merges_ports(fabric, cabling, settings) else _unreached(fabric, cabling, settings):
         shared = shared_rails(cabling.rails, one, two)
-        if any(not {first, second} & set(shared) for first, second in zip(ordered[one], ordered[two], strict=True)):
-            yield _finding("serving.cable.cage", ", ".join(shared), _WHERE, one=one, two=two)
+        yield _finding("serving.cable.cage", ", ".join(shared), _WHERE, one=one, two=two)
+
+
+def _unreached(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> list[tuple[str, str]]:
+    """Return the pairs of which two devices with the same number are both on other cables."""
+    ordered = {node: _by_device(fabric, node, cabling.rails[node], settings.vf_index) for node in cabling.rails}
+    return [
+        (one, two)
+        for one, two in cabling.pairs(settings.nodes)
+        for shared in [set(shared_rails(cabling.rails, one, two))]
+        if any(not {first, second} & shared for first, second in zip(ordered[one], ordered[two], strict=True))
+    ]
+
+
+def merges_ports(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> bool:
+    """Tell whether NCCL has to join the two ports of each NIC to one device, and whether this reaches each neighbour.
+
+    So it is in a ring whose cables all join the same cages of their hosts. With NCCL_IB_MERGE_NICS=1 NCCL chooses the
+    port by the peer's subnet within the joined device (reported for four Sparks by two owners, with PFs:
+    tonyd2wild/GLM-5.3-Int4-Int8Mix-TP4-4x#2 and sparknet). Where only some cables do so, it was seen to fall back to
+    TCP.
+    """
+    if cabling.common or len({len(rails) for rails in cabling.rails.values()}) > 1:
+        return False
+    pairs = cabling.pairs(settings.nodes)
+    joined = {node: _by_nic(fabric, node, cabling.rails[node], settings.vf_index) for node in cabling.rails}
+    return _unreached(fabric, cabling, settings) == pairs and all(
+        joined[one].keys() == joined[two].keys()
+        and all(joined[one][nic] & joined[two][nic] & set(shared_rails(cabling.rails, one, two)) for nic in joined[one])
+        for one, two in pairs
+    )
+
+
+def _by_nic(fabric: Mapping[str, Any], node: str, rails: Sequence[str], vf_index: int) -> dict[str, set[str]]:
+    """Return the rails of each PCI device: rocep1s0f0v0 and rocep1s0f1v0 are VFs of its two ports."""
+    found: dict[str, set[str]] = {}
+    for vf in fabric["hosts"][node]["vfs"]:
+        if vf["vf_index"] == vf_index and vf["rail"] in rails:
+            found.setdefault(re.sub(r"f\d+(v\d+)?$", "", str(vf["rdma_device"])), set()).add(vf["rail"])
+    return found
 
 
 def _order(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> Iterator[Finding]:

@@ -50,13 +50,14 @@ class Patch:
 class Load:
     """What a rank's weights need of the memory that GPU and CPU share, in GiB; 0 if the rank has to measure them.
 
-    ``fraction`` is SGLang's share for weights and caches of what is available at its start, ``total`` what the plan's
-    estimate takes as available.
+    ``fraction`` is SGLang's share for weights and caches of what is available at its start, by the plan's estimate
+    between ``least`` and ``most``.
     """
 
     weights: float
     fraction: float
-    total: float
+    least: float
+    most: float
 
 
 @dataclass(frozen=True)

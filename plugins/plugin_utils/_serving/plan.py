@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 
 from .._fabric.attachments import sriov_resource
 from .._sglang.memory import two_digits
-from .cables import POD_INTERFACE, Cabling, cable_env, cables
+from .cables import POD_INTERFACE, Cabling, cable_env, cables, merges_ports
 from .checks import check, fabric_env, log_env, platform_env, select_vfs
 from .model import Expectation, NetworkAttachment, Plan, Profile, RankPlan, Rendezvous, Service, Settings, flags
 
@@ -109,6 +109,7 @@ def _rank(
         env |= fabric_env(*reach, devices, settings.transport, settings.strict_transport)
         if not cabling.common and settings.transport == "roce":
             env |= cable_env(cabling, int(networks[0].address.partition("/")[2]))
+            env["NCCL_IB_MERGE_NICS"] = str(int(merges_ports(fabric, cabling, settings)))
     env |= {str(key): str(value) for key, value in {**profile.env, **settings.env}.items()}
     limits = {settings.gpu_resource: settings.gpus_per_node}
     if networks and settings.transport == "roce":

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, TransportGate
@@ -99,7 +99,7 @@ def start_limit(plan: Plan, options: PodOptions) -> int:
 
     Weights of an unknown size are at most as large as the server's share of the memory.
     """
-    weights = plan.load.weights or plan.load.fraction * plan.load.total if plan.load else 0
+    weights = plan.load.weights or plan.load.fraction * plan.load.most if plan.load else 0
     load = DOWNLOAD_SECONDS if plan.models and not plan.models_dir else 0
     return int(options.startup_timeout + weights * LOAD_SECONDS_PER_GIB + load)
 
@@ -132,7 +132,7 @@ def command(entry: RankPlan, plan: Plan, options: PodOptions) -> list[str]:
     """Return the command of the container: the server behind its door, after the memory check and the patch hooks."""
     steps = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
     if plan.load and options.memory_timeout:
-        figures = (plan.load.weights, plan.load.fraction, plan.load.total, options.memory_timeout)
+        figures = (*astuple(plan.load), options.memory_timeout)
         steps += ["--memory", *map(str, figures), "--shares", str(plan.expect.ranks)]
         local = [*plan.paths, *(staged_path(name, plan.models_dir) for name in plan.models if plan.models_dir)]
         steps += [word for path in local for word in ("--model", path)]

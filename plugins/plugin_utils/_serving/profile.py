@@ -47,7 +47,7 @@ def _load(memory: Mapping[str, Any]) -> Load | None:
     """Return what the start of a rank compares with the memory of its node, or None on a GPU with memory of its own."""
     if memory["load_gib"] is None:
         return None
-    return Load(memory["load_gib"], round(memory["fraction"], 4), memory["total_gib"])
+    return Load(memory["load_gib"], round(memory["fraction"], 4), memory["available_gib"], memory["most_gib"])
 
 
 def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Profile:

@@ -207,7 +207,7 @@ def oldest_nccl(catalogue: Catalogue, carries: Sequence[str]) -> str:
 
 
 OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
-PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware")
+PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware", "swap_gib")
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,8 @@ class ResolvedProfile:
     the settings of the profile before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in
     execution order; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is equal for two presets
     exactly when SGLang would run the same engine; ``nccl`` the oldest release of NCCL that the image can have;
-    ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if it is known.
+    ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if it is known;
+    ``swap_gib`` the swap that each node needs while the weights load.
     """
 
     name: str
@@ -265,6 +266,7 @@ class ResolvedProfile:
     nccl: str = "2.0"
     published: list[str] = field(default_factory=list)
     image_gb: float | None = None
+    swap_gib: float = 0
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -394,6 +396,7 @@ def resolve(
         nccl=oldest_nccl(catalogue, carries),
         published=report.published,
         image_gb=listed.get("gb"),
+        swap_gib=float(merged.get("swap_gib") or 0),
     )
 
 

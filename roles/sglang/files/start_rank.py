@@ -32,9 +32,8 @@ from pathlib import Path
 # Memory that becomes free at this rate is still being given back.
 LOOK_EVERY = 2
 GROWS_GIB = 0.25
-# The driver gives a killed server's memory back in parts, with pauses. A node with this share of the planned memory has
-# no such part left; on any other one, memory that did not grow for these seconds is all that will come.
-WHOLE = 0.95
+# The driver gives a killed server's memory back in parts, with pauses. A node with the least that the plan expects
+# has no such part left; on any other one, memory that did not grow for these seconds is all that will come.
 PAUSE = 30
 SAY_EVERY = 20
 # Seconds in which the unit of node_tuning_drop_caches, which looks every second, has emptied a full page cache.
@@ -145,28 +144,29 @@ def wait_for_caches(models: Sequence[Path], timeout: float, meminfo: Path, buddy
     return text
 
 
-def wait_for_memory(weights: float, fraction: float, total: float, timeout: float, meminfo: Path) -> str:
+def wait_for_memory(weights: float, fraction: float, least: float, most: float, timeout: float, meminfo: Path) -> str:
     """Return the figures when the weights fit and no more memory becomes free, or after the timeout.
 
     Memory below the planned size that stopped growing may grow again, so the start waits a while longer for it.
 
-    Raise RefusedError if the weights do not fit then. Sizes are in GiB: ``total`` is what the plan's estimate takes as
-    available, ``fraction`` SGLang's share of it.
+    Raise RefusedError if the weights do not fit then. Sizes are in GiB: SGLang takes ``fraction`` of what is available
+    when it loads the weights, by the plan's estimate between ``least`` and ``most``.
     """
     started = said = grew = time.monotonic()
     before = 0.0
+    planned = " to ".join(f"{max(0.0, size * fraction - weights):.0f}" for size in (least, most))
     while True:
         now = available(meminfo)
         left = now * fraction - weights
         size = f"{weights:.1f} GiB of weights" if weights else "weights, whose size is unknown,"
         text = (
             f"memory: {now:.1f} GiB are available; {fraction:.2f} of that without {size} leave"
-            f" {left:.1f} GiB for caches, and the plan expects {total * fraction - weights:.1f}"
+            f" {left:.1f} GiB for caches, and the plan expects {planned} after CUDA and NCCL took theirs"
         )
         over = time.monotonic() - started >= timeout
         if now - before >= GROWS_GIB:
             grew = time.monotonic()
-        settled = before > 0 and now - before < GROWS_GIB and now >= total * WHOLE
+        settled = before > 0 and now - before < GROWS_GIB and now >= least
         if left > 0 and (over or settled or time.monotonic() - grew >= PAUSE):
             return text
         if over:
@@ -184,8 +184,8 @@ def wait_for_memory(weights: float, fraction: float, total: float, timeout: floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nccl-logs", required=True, type=Path, metavar="DIRECTORY")
-    figures = ("WEIGHTS_GIB", "FRACTION", "TOTAL_GIB", "TIMEOUT")
-    parser.add_argument("--memory", nargs=4, type=float, metavar=figures, help="wait until the weights fit")
+    figures = ("WEIGHTS_GIB", "FRACTION", "LEAST_GIB", "MOST_GIB", "TIMEOUT")
+    parser.add_argument("--memory", nargs=5, type=float, metavar=figures, help="wait until the weights fit")
     parser.add_argument("--model", action="append", default=[], type=Path, metavar="DIRECTORY")
     parser.add_argument("--shares", type=int, default=1, help="GPUs that share the weights")
     parser.add_argument("--meminfo", type=Path, default=Path("/proc/meminfo"), help="file with the node's memory")
@@ -200,9 +200,9 @@ def main() -> None:
         sys.exit(f"no new directory for NCCL's logs can be made, so the server is not started: {error}")
     if options.memory:
         try:
-            weights, fraction, total, timeout = options.memory
+            weights, fraction, least, most, timeout = options.memory
             weights = weights or size_of_weights(options.model, options.shares)
-            print(wait_for_memory(weights, fraction, total, timeout, options.meminfo), flush=True)
+            print(wait_for_memory(weights, fraction, least, most, timeout, options.meminfo), flush=True)
             print(wait_for_caches(options.model, timeout, options.meminfo, Path("/proc/buddyinfo")), flush=True)
         except (OSError, ValueError) as error:
             sys.exit(f"the node's memory can't be read, so the server is not started: {error}")

@@ -17,48 +17,41 @@ from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "monitoring"
-PLAY = [
-    {
-        "hosts": "localhost",
-        "gather_facts": False,
-        "vars": {
-            "role_path": str(ROLE),
-            "monitoring_spaces": {"results": [{"resources": []}]},
-            "monitoring_secret": {},
-        },
-        "vars_files": [str(ROLE / "defaults/main.yml"), str(ROLE / "vars/main.yml")],
-        "tasks": [
-            {
-                "ansible.builtin.template": {
-                    "src": str(ROLE / "templates/stack.yml.j2"),
-                    "dest": "{{ out }}",
-                    "mode": "0600",
-                }
-            },
-        ],
-    }
-]
+TAINT = {"key": "nvidia.com/gpu", "operator": "Exists"}
+IMAGES = {"grafana": "", "dcgm-exporter": "", "prometheus": "registry.lan/prometheus:v3.5.0"}
+# Variables of the stacks that these tests look at
+STACKS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "partial": {"monitoring_images": IMAGES, "monitoring_storage": "20Gi"},
+    "changed": {"monitoring_secret": {"versions": ["7"]}},
+    "tolerant": {"sglang_tolerations": [TAINT]},
+}
+Stack = list[dict[str, Any]]
 PODS = ("Deployment", "DaemonSet")
 
 
-def rendered(scratch: Path, **values: Any) -> list[dict[str, Any]]:
-    """Return the objects that the role applies with these variables."""
-    (scratch / "play.yml").write_text(json.dumps(PLAY))
-    values |= {
-        "out": str(scratch / "stack.yml"),
-        "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
-    }
-    words = ["-i", "localhost,", scratch / "play.yml", "-e", json.dumps(values)]
-    done = ansible("ansible-playbook", *words)
+@pytest.fixture(scope="module")
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stack]:
+    """Return the objects of each stack that the role applies. One play makes all, a host for each."""
+    scratch = tmp_path_factory.mktemp("stacks")
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    known = {"role_path": str(ROLE), "monitoring_spaces": {"results": [{"resources": []}]}, "monitoring_secret": {}}
+    files = [str(ROLE / "defaults/main.yml"), str(ROLE / "vars/main.yml"), "{{ inventory_hostname }}.yml"]
+    made = {"src": str(ROLE / "templates/stack.yml.j2"), "dest": f"{scratch}/{{{{ inventory_hostname }}}}.made"}
+    tasks = [{"ansible.builtin.template": {**made, "mode": "0600"}}]
+    play = {"hosts": "all", "gather_facts": False, "vars": known, "vars_files": files, "tasks": tasks}
+    (scratch / "play.yml").write_text(json.dumps([play]))
+    (scratch / "hosts.yml").write_text(json.dumps({"all": {"hosts": dict.fromkeys(STACKS), "vars": local}}))
+    for name, values in STACKS.items():
+        (scratch / f"{name}.yml").write_text(json.dumps(values))
+    done = ansible("ansible-playbook", "-i", scratch / "hosts.yml", scratch / "play.yml")
     assert done.returncode == 0, done.stdout + done.stderr
-    return [one for one in yaml.safe_load_all((scratch / "stack.yml").read_text()) if one]
+    return {name: [o for o in yaml.safe_load_all((scratch / f"{name}.made").read_text()) if o] for name in STACKS}
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], dict[str, Any]]:
-    found = rendered(tmp_path_factory.mktemp("stack"))
-    return {(o["kind"], o["metadata"]["name"], o["metadata"].get("namespace", "")): o for o in found}
+def stack(stacks: dict[str, Stack]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    return {(o["kind"], o["metadata"]["name"], o["metadata"].get("namespace", "")): o for o in stacks["default"]}
 
 
 def pods(objects: Any) -> dict[str, dict[str, Any]]:
@@ -100,9 +93,8 @@ def test_all_that_the_role_puts_outside_its_namespace_is_removed(stack: dict[Any
     assert {(kind, name, groups.get(space, space)) for kind, name, space in made} == removed
 
 
-def test_a_part_without_an_image_is_left_out_and_another_registry_is_used(tmp_path: Path) -> None:
-    images = {"grafana": "", "dcgm-exporter": "", "prometheus": "registry.lan/prometheus:v3.5.0"}
-    found = pods(rendered(tmp_path, monitoring_images=images, monitoring_storage="20Gi"))
+def test_a_part_without_an_image_is_left_out_and_another_registry_is_used(stacks: dict[str, Stack]) -> None:
+    found = pods(stacks["partial"])
     assert sorted(found) == ["alertmanager", "kube-state-metrics", "node-exporter", "prometheus"]
     assert found["prometheus"]["spec"]["containers"][0]["image"] == "registry.lan/prometheus:v3.5.0"
     assert found["prometheus"]["spec"]["volumes"][0] == {
@@ -111,17 +103,15 @@ def test_a_part_without_an_image_is_left_out_and_another_registry_is_used(tmp_pa
     }
 
 
-def test_the_revision_of_a_pod_follows_what_it_reads_when_it_starts(tmp_path: Path, stack: dict[Any, Any]) -> None:
-    def revisions(objects: Any) -> dict[str, str]:
+def test_the_revision_of_a_pod_follows_what_it_reads_when_it_starts(stacks: dict[str, Stack]) -> None:
+    def revisions(objects: Stack) -> dict[str, str]:
         return {name: pod["metadata"]["labels"].get("gb10.cluster/revision", "") for name, pod in pods(objects).items()}
 
-    before, after = revisions(stack.values()), revisions(rendered(tmp_path, monitoring_secret={"versions": ["7"]}))
+    before, after = revisions(stacks["default"]), revisions(stacks["changed"])
     assert {name for name in before if before[name] != after[name]} == {"alertmanager", "grafana"}
 
 
-def test_the_servers_tolerate_what_the_groups_tolerate(tmp_path: Path) -> None:
-    taint = {"key": "nvidia.com/gpu", "operator": "Exists"}
-    made = rendered(tmp_path, sglang_tolerations=[taint])
-    servers = [one for one in made if one["kind"] == "Deployment"]
+def test_the_servers_tolerate_what_the_groups_tolerate(stacks: dict[str, Stack]) -> None:
+    servers = [one for one in stacks["tolerant"] if one["kind"] == "Deployment"]
     assert servers
-    assert [one["spec"]["template"]["spec"]["tolerations"] for one in servers] == [[taint]] * len(servers)
+    assert [one["spec"]["template"]["spec"]["tolerations"] for one in servers] == [[TAINT]] * len(servers)

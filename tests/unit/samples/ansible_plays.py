@@ -17,6 +17,9 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(sys.executable).parent
@@ -94,3 +97,23 @@ def ansible(
         command, check=False, cwd=cwd, env=environment, timeout=timeout,
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
+
+
+def ansible_cases(
+    directory: Path, plays: Mapping[str, Mapping[str, Any]], *words: str | Path
+) -> dict[str, tuple[bool, str]]:
+    """Run one playbook with a play for each case, also after one that fails.
+
+    Return by name whether the play failed, and its output on one line.
+    """
+    book = []
+    for name, play in plays.items():
+        # A task with run_once that fails excludes the other hosts from the plays that follow.
+        caught = [{"ansible.builtin.debug": {"msg": "THE CASE FAILED"}}, {"ansible.builtin.meta": "clear_host_errors"}]
+        tasks = [{"block": play["tasks"], "rescue": caught}]
+        book.append({"name": name, "gather_facts": False, **play, "tasks": tasks})
+    (directory / "book.yml").write_text(yaml.safe_dump(book), encoding="utf-8")
+    done = ansible("ansible-playbook", *words, directory / "book.yml")
+    said = {name: done.stdout.partition(f"PLAY [{name}] ")[2].partition("\nPLAY ")[0] for name in plays}
+    assert all(said.values()), done.stdout + done.stderr
+    return {name: ("THE CASE FAILED" in text, " ".join(text.split())) for name, text in said.items()}

@@ -54,7 +54,7 @@ PROGRAMS = {
 
 
 def preload() -> None:
-    """Import what plays need, with Ansible's loader of collections, and leave no trace of the loader."""
+    """Import and read what plays need, with Ansible's loader of collections, and leave no trace of the loader."""
     for name in PROGRAMS.values():
         importlib.import_module(name)
     # Each play makes and removes a temporary directory of its own.
@@ -66,10 +66,21 @@ def preload() -> None:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             importlib.import_module(module.name)
+    read()
     finder._remove()
     # The processes share these objects' memory as long as the collector does not touch them.
     gc.collect()
     gc.freeze()
+
+
+def read() -> None:
+    """Plan a group, so that the processes need not read profiles, rules, catalogues and argument specs again."""
+    plugins = "ansible_collections.gb10.cluster.plugins"
+    importlib.import_module(f"{plugins}.plugin_utils._variables.values").load_known()
+    fabric = importlib.import_module("serving_samples").fabric()
+    options = importlib.import_module("role_samples").role_values("serving_plan")
+    options |= {"fabric": fabric, "candidates": list(fabric["hosts"]), "taken": []}
+    importlib.import_module(f"{plugins}.action.serving_plan").ActionModule.act(None, options, {})
 
 
 def fork_for_modules(requests: socket.socket) -> None:
@@ -99,8 +110,11 @@ def wait(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def become(directory: Path) -> str:
-    """Turn the forked process into the program of the request; return the module with its main()."""
+def become(directory: Path, archives: str) -> str:
+    """Turn the forked process into the program of the request; return the module with its main().
+
+    Plays share the directory of the modules' archives. Otherwise each play would pack every module anew.
+    """
     request: dict[str, Any] = json.loads((directory / "request.json").read_bytes())
     for number, name in enumerate((os.devnull, "stdout", "stderr")):
         opened = os.open(directory / name, os.O_RDWR | os.O_CREAT)
@@ -116,6 +130,7 @@ def become(directory: Path) -> str:
     own = tempfile.mkdtemp(prefix=f"ansible-local-{os.getpid()}", dir=Path(constants.DEFAULT_LOCAL_TMP).parent)
     atexit.register(manager.cleanup_tmp_file, own, warn=True)
     constants.DEFAULT_LOCAL_TMP = own
+    Path(own, "ansiballz_cache").symlink_to(archives)
     return PROGRAMS[Path(sys.argv[0]).name]
 
 
@@ -125,12 +140,14 @@ def serve() -> str:
     preload()
     fork_for_modules(requests)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    archives = tempfile.mkdtemp()
     while line := os.read(0, 4096):
         directory = Path(os.fsdecode(line.rstrip(b"\n")))
         child = os.fork()
         if not child:
-            return become(directory)
+            return become(directory, archives)
         os.write(1, b"%d\n" % wait(child))
+    shutil.rmtree(archives)
     # Wait for the process, so that its CPU time counts as that of this one.
     modules.kill()
     modules.wait()

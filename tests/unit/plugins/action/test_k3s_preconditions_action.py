@@ -48,7 +48,7 @@ def checked(changed: dict[str, Any] | None = None, **options: Any) -> dict[str, 
 
 
 def test_facts_that_this_run_has_read_already_are_used_if_they_are_about_the_same_disk() -> None:
-    disk = {"path": "/var/lib/rancher/k3s", "total_gib": 100.0, "free_gib": 50.0}
+    disk = {"path": "/var/lib/rancher/k3s", "device": 1, "total_gib": 100.0, "free_gib": 50.0}
     unread: Any = SimpleNamespace()
     result = ActionModule.act(unread, OPTIONS | {"facts": copy.deepcopy(GOOD) | {"disks": [disk]}}, HOST)
     assert (result["failed"], result["installed"]) == (False, False)
@@ -57,7 +57,7 @@ def test_facts_that_this_run_has_read_already_are_used_if_they_are_about_the_sam
 
 
 def test_a_host_may_get_k3s() -> None:
-    disk = {"path": "/var/lib/rancher/k3s", "total_gib": 100.0, "free_gib": 50.0}
+    disk = {"path": "/var/lib/rancher/k3s", "device": 1, "total_gib": 100.0, "free_gib": 50.0}
     result = checked({"disks": [disk]})
     assert (result["failed"], result["installed"], result["installed_version"]) == (False, False, "")
     assert result["ansible_facts"] == {"architecture": GOOD["arch"]}

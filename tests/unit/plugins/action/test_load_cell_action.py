@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from action_runs import acted
 from ansible_collections.gb10.cluster.plugins.action import load_cell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server as Known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Target
@@ -83,9 +84,9 @@ def cell(url: str, **more: Any) -> dict[str, Any]:
 
 
 def test_the_accept_rate_follows_from_the_draft_tokens_that_the_server_names(
-    server: tuple[type[Server], str], tmp_path: Path
+    server: tuple[type[Server], str],
 ) -> None:
-    (answer,) = play(tmp_path, cell(server[1]))
+    (answer,) = acted(cell(server[1]))
     (measured,) = answer["cells"]
     assert measured["status"] == "ok", measured
     assert measured["accept_length"]["mean"] == pytest.approx(2.5)
@@ -102,15 +103,15 @@ def test_no_client_measures_a_server_that_serves_other_requests(
     (tmp_path / "sglang/__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for client in ("gb10", "sglang"):
-        (answer,) = play(tmp_path, cell(url, client=client))
+        (answer,) = acted(cell(url, client=client))
         assert [c["status"] for c in answer["cells"]] == ["shared"]
         assert "already runs 3 requests" in answer["msg"]
 
 
-def test_a_server_that_embeds_has_no_tokens_to_measure(server: tuple[type[Server], str], tmp_path: Path) -> None:
+def test_a_server_that_embeds_has_no_tokens_to_measure(server: tuple[type[Server], str]) -> None:
     kind, url = server
     kind.info = {"is_embedding": True}
-    (answer,) = play(tmp_path, cell(url) | {"ignore_errors": True})
+    (answer,) = acted(cell(url))
     assert answer["failed"]
     assert "generates no tokens to measure" in answer["msg"]
 
@@ -122,17 +123,17 @@ def test_the_figures_of_one_server_are_kept_as_a_sweep_of_one_cell(
     role = {"name": "gb10.cluster.bench"}
     own = {"bench_url": server[1], "bench_model": "m", "bench_workloads": work, "bench_results_dir": str(tmp_path)}
     journal = tmp_path / "bench-127-0-0-1.jsonl"
-    play(tmp_path, *[{"include_role": role, "vars": own}] * 2)
+    both = {"before": str(journal), "after": str(journal)}
+    play(tmp_path, *[{"include_role": role, "vars": own}] * 2, {"gb10.cluster.bench_compare": both})
     planned, *ended = [json.loads(line) for line in journal.read_text().splitlines()]
     assert (planned["kind"], [r["kind"] for r in ended]) == ("plan", ["result", "result"])
     assert ended[0]["environment"] == {"server": {"speculative_num_draft_tokens": 4, "device": "cpu"}}
-    both = {"before": str(journal), "after": str(journal)}
     report = {"journals": [str(journal)], "dest": str(tmp_path / "report")}
-    made, same = play(tmp_path, {"gb10.cluster.bench_report": report}, {"gb10.cluster.bench_compare": both})
+    made, same = acted({"gb10.cluster.bench_report": report}, {"gb10.cluster.bench_compare": both})
     assert made["changed"] and {row["verdict"] for row in same["rows"]} == {"same"}
 
 
-def test_what_prevents_a_measurement_is_named(tmp_path: Path) -> None:
+def test_what_prevents_a_measurement_is_named() -> None:
     nowhere = "http://127.0.0.1:9"
     tasks = [
         cell(nowhere, workloads=[{"concurency": 1}]),
@@ -142,7 +143,7 @@ def test_what_prevents_a_measurement_is_named(tmp_path: Path) -> None:
         cell(nowhere, metrics=False, strict=True),
         cell(nowhere) | {"check_mode": True},
     ]
-    wrong, lacking, silent, metrics, refused, checked = play(tmp_path, *[t | {"ignore_errors": True} for t in tasks])
+    wrong, lacking, silent, metrics, refused, checked = acted(*tasks)
     assert "concurrency found in workloads" in wrong["msg"]
     assert "pip install aiperf" in lacking["msg"]
     assert "Is this the server's URL?" in silent["msg"]

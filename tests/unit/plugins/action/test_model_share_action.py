@@ -7,93 +7,122 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible_plays import ansible
+from ansible_plays import ansible_cases
 from model_transfers import FILES, REPO, Hub, address, free_port
 
-ROOT = Path(__file__).resolve().parents[4]
 TOTAL = sum(map(len, FILES.values()))
 HOSTS = {f"spark{number}": number for number in (1, 2, 3)}
 
 
-def play(
-    tmp_path: Path, hub: Hub, *words: str, check: bool = True, on: str = "ansible_play_hosts", **options: Any
-) -> str:
-    """Fetch the model with role models, which only the hosts in ``on`` include; return the output."""
-    own = {
-        name: {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "models_dir": str(tmp_path / name),
-            "planned": {"vfs": [{"address": address(number), "prefix": 24}], "pfs": [{"address": None}]},
+# Roles' variables of each case, and hosts that include the role. A case has a directory and a hub of its own; two have
+# the same, so that the second one finds all files.
+CASES: dict[str, dict[str, Any]] = {
+    "shared": {},
+    "again": {},
+    "a full disk": {"models_reserve_gb": 10**9},
+    "two of the play": {"models_nodes": ["spark2", "spark3"]},
+    "two only": {"models_nodes": ["spark2", "spark3"], "on": ["spark2", "spark3"]},
+    "not shared": {"models_share": False},
+    # tests/unit/plugins/module_utils/_models/test_models_share.py has the nodes that wait for one that failed.
+    "denied": {"models_nodes": ["spark1"]},
+}
+DIRECTORIES = {name: "shared" if name == "again" else name.replace(" ", "-") for name in CASES}
+
+
+class Played:
+    """The plays of all cases in one run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.hubs = {where: Hub() for where in {*DIRECTORIES.values(), "check"}}
+        self.hubs["denied"].deny = True
+        own = {
+            name: {"planned": {"vfs": [{"address": address(number), "prefix": 24}], "pfs": [{"address": None}]}}
+            for name, number in HOSTS.items()
         }
-        for name, number in HOSTS.items()
-    }
-    inventory, book = tmp_path / "inventory.yml", tmp_path / "book.yml"
-    inventory.write_text(yaml.safe_dump({"all": {"hosts": own}}))
-    fact = {"gb10_fabric_plan": {"hosts": {name: host["planned"] for name, host in own.items()}}, "cacheable": True}
-    values = {
-        "models_url": hub.url,
-        "models_share_port": free_port(),
-        "models_reserve_gb": 0,
-        "models_hf_token": "hf_secret",
-    }
-    wanted = {"models_wanted": [{"repo": REPO, "revision": "main"}], **values, **options}
-    fetch = {"name": "gb10.cluster.models", "tasks_from": "fetch"}
-    tasks = [
-        {"name": "Plan", "ansible.builtin.set_fact": fact},
-        {
-            "name": "Fetch",
-            "ansible.builtin.include_role": fetch,
-            "vars": wanted,
-            "when": f"inventory_hostname in {on}",
-        },
-    ]
-    book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
-    done = ansible("ansible-playbook", "-i", inventory, book, *words)
-    assert (done.returncode == 0) is check, done.stdout + done.stderr
-    assert not list(tmp_path.glob("*/.gb10-share")), done.stdout + done.stderr
-    return done.stdout
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": own, "vars": local}}))
+        fabric = {"hosts": {name: host["planned"] for name, host in own.items()}}
+        self.plan = {"ansible.builtin.set_fact": {"gb10_fabric_plan": fabric, "cacheable": True}}
+        cases = {name: self.play(where, **CASES[name]) for name, where in DIRECTORIES.items()}
+        words = ("-i", directory / "hosts.yml")
+        self.done = ansible_cases(directory, cases, *words, "-vvv")
+        self.checked = ansible_cases(directory, {"check": self.play("check")}, *words, "--check")["check"][1]
+
+    def play(self, where: str, on: Collection[str] = HOSTS, **options: Any) -> dict[str, Any]:
+        """Return the play of a case, which fetches the model with role models."""
+        values = {
+            "models_wanted": [{"repo": REPO, "revision": "main"}],
+            "models_dir": f"{self.directory / where}/{{{{ inventory_hostname }}}}",
+            "models_url": self.hubs[where].url,
+            "models_share_port": free_port(),
+            "models_reserve_gb": 0,
+            "models_hf_token": "hf_secret",
+        }
+        fetch = {"name": "gb10.cluster.models", "tasks_from": "fetch"}
+        task = {"ansible.builtin.include_role": fetch, "vars": {**values, **options}}
+        return {"hosts": "all", "tasks": [self.plan, {**task, "when": f"inventory_hostname in {list(on)}"}]}
+
+    def whole(self, where: str) -> list[str]:
+        """Return the hosts that have all files of a case."""
+        return [
+            host
+            for host in HOSTS
+            if all(
+                (path := self.directory / where / host / "org--tiny" / file).exists() and path.read_bytes() == data
+                for file, data in FILES.items()
+            )
+        ]
 
 
-def test_one_host_downloads_and_two_copy(tmp_path: Path, hub: Hub) -> None:
-    said = play(tmp_path, hub, "--check")
-    assert "spark1: downloads 4.4 MB from the hub" in said and hub.sent == 0
-    said = play(tmp_path, hub, "-vvv")
-    assert hub.sent == TOTAL
-    for name in HOSTS:
-        for file, data in FILES.items():
-            assert (tmp_path / name / "org--tiny" / file).read_bytes() == data
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    found = Played(tmp_path_factory.mktemp("models"))
+    yield found
+    for hub in found.hubs.values():
+        hub.shutdown()
+        hub.server_close()
+
+
+def test_one_host_downloads_and_two_copy(played: Played) -> None:
+    assert "spark1: downloads 4.4 MB from the hub" in played.checked and played.hubs["check"].sent == 0
+    assert played.hubs["shared"].sent == TOTAL and played.whole("shared") == list(HOSTS)
+    (failed, said), (failed_again, said_again) = played.done["shared"], played.done["again"]
+    assert not failed and not failed_again
     assert said.count("models: 3 of 3 files, 100 %") >= len(HOSTS)
-    assert "hf_secret" not in said and not re.search(r"\b(?=\w*[A-Z])[A-Za-z0-9]{40}\b", said)
-    said = play(tmp_path, hub)
-    assert said.count("changed=0") == len(HOSTS) and "has all files" in said
-    assert hub.sent == TOTAL
+    assert "changed: [" in said and "changed: [" not in said_again and "has all files" in said_again
 
 
-def test_after_a_failure_nothing_is_left_open(tmp_path: Path, hub: Hub) -> None:
-    hub.deny = True
-    said = " ".join(play(tmp_path, hub, check=False).split())
-    assert "the token is missing or wrong" in said and "spark1 failed: " in said
+def test_no_output_has_a_token(played: Played) -> None:
+    for _failed, said in played.done.values():
+        assert "hf_secret" not in said and not re.search(r"\b(?=\w*[A-Z])[A-Za-z0-9]{40}\b", said)
 
 
-def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(tmp_path: Path, hub: Hub) -> None:
-    said = play(tmp_path, hub, check=False, models_reserve_gb=10**9)
-    assert said.count("must stay free") == len(HOSTS) and hub.sent == 0
+def test_after_a_failure_and_after_a_transfer_nothing_is_left_open(played: Played) -> None:
+    failed, said = played.done["denied"]
+    assert failed and "the token is missing or wrong" in said
+    assert not list(played.directory.glob("*/*/.gb10-share"))
 
 
-@pytest.mark.parametrize("on", ["ansible_play_hosts", "['spark2', 'spark3']"])
-def test_only_the_named_nodes_fetch(tmp_path: Path, hub: Hub, on: str) -> None:
-    play(tmp_path, hub, on=on, models_nodes=["spark2", "spark3"])
-    assert hub.sent == TOTAL
-    assert sorted(path.name for path in tmp_path.glob("*/org--tiny")) == ["org--tiny"] * 2
-    assert not (tmp_path / "spark1").exists()
+def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(played: Played) -> None:
+    failed, said = played.done["a full disk"]
+    assert failed and played.hubs["a-full-disk"].sent == 0
+    assert set(re.findall(r"error: (\w+): ", said)) == set(HOSTS) and "must stay free" in said
 
 
-def test_without_sharing_each_host_downloads(tmp_path: Path, hub: Hub) -> None:
-    play(tmp_path, hub, models_share=False)
-    assert hub.sent == len(HOSTS) * TOTAL
+@pytest.mark.parametrize("name", ["two of the play", "two only"])
+def test_only_the_named_nodes_fetch(played: Played, name: str) -> None:
+    where = DIRECTORIES[name]
+    assert played.hubs[where].sent == TOTAL
+    assert played.whole(where) == ["spark2", "spark3"]
+    assert not (played.directory / where / "spark1").exists()
+
+
+def test_without_sharing_each_host_downloads(played: Played) -> None:
+    assert played.hubs["not-shared"].sent == len(HOSTS) * TOTAL and played.whole("not-shared") == list(HOSTS)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import copy
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gb10.cluster.plugins.action import preflight_report
 from ansible_collections.gb10.cluster.plugins.action.preflight_report import ActionModule
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
@@ -22,7 +24,7 @@ OPTIONS: dict[str, Any] = {
     "nodes": [],
     "servers": ["control"],
     "kubeconfig": os.devnull,
-    "min_free_gib": 100.0,
+    "min_free_gib": -1.0,
     "min_rate_gbps": 200.0,
     "min_pcie_gbps": 100.0,
     "rdma_mode": "privileged",
@@ -30,6 +32,7 @@ OPTIONS: dict[str, Any] = {
     "severities": {},
     "doctor": "",
 }
+ACTION: Any = SimpleNamespace(_loader=DataLoader())
 MADE = GOOD["kubernetes"] | {"settings": DEFAULTS | {"secrets-encryption": "true"}}
 
 
@@ -38,7 +41,7 @@ def reported(hostvars: dict[str, Any], **facts: Any) -> dict[str, Any]:
     read = {"gb10_preflight": copy.deepcopy(GOOD) | facts}
     variables = {"control": {"ansible_facts": read, "ansible_host": "192.168.10.1"} | hostvars}
     result: dict[str, Any] = ActionModule.act(
-        None, OPTIONS, {"hostvars": variables, "ansible_play_hosts_all": ["control"], "groups": {}}
+        ACTION, OPTIONS, {"hostvars": variables, "ansible_play_hosts_all": ["control"], "groups": {}}
     )
     return result
 
@@ -97,7 +100,7 @@ def test_the_name_of_the_first_server_is_the_api_if_it_has_no_address() -> None:
     name, options = "control.local", OPTIONS | {"servers": ["control.local"]}
     variables = {name: {"ansible_facts": read}}
     task_vars = {"hostvars": variables, "ansible_play_hosts_all": [name], "groups": {}}
-    result: dict[str, Any] = ActionModule.act(None, options, task_vars)
+    result: dict[str, Any] = ActionModule.act(ACTION, options, task_vars)
     assert [finding["rule"] for finding in result["findings"] if finding["where"]] == ["preflight.kubernetes.api_name"]
 
 
@@ -131,3 +134,16 @@ def test_the_facts_of_all_hosts_are_written_also_if_a_finding_is_an_error(
     text = file.read_text(encoding="utf-8")
     assert "preflight.kubernetes.version_invalid" in text
     assert "control" not in text
+
+
+def test_space_and_swap_are_those_of_the_group_that_would_be_planned() -> None:
+    own = {"serving_plan_profile": "qwen3.8-flash-next", "gb10_models_dir": "/srv/models", "gb10_fabric_mtu": 9000}
+    needs = preflight_report._needs(ACTION._loader, ["a", "b", "c"], {"a": own})
+    assert (needs.nodes, needs.profile, needs.models_dir) == (("a", "b"), "qwen3.8-flash-next/mtp", "/srv/models")
+    ((names, size),) = needs.models.items()
+    assert (names, round(size)) == (("RadixArk--Qwen3.8-Flash-Next-NVFP4",), 119)
+    assert [round(size) for size in needs.images.values()] == [21]
+    for unknown in ({"serving_plan_profile": "no-such"}, {"serving_plan_port": "x"}):
+        assert preflight_report._needs(ACTION._loader, ["a"], {"a": unknown}) is None
+    more = own | {"serving_plan_preset": "mtp", "serving_plan_fallback_preset": "no-such"}
+    assert preflight_report._needs(ACTION._loader, ["a"], {"a": more}) is None

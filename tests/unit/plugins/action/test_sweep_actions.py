@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from action_runs import acted
 from ansible_collections.gb10.cluster.plugins.action.sweep_plan import ActionModule
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import plan as sweep_plan
 from ansible_plays import ansible
@@ -21,23 +22,12 @@ ROOT = Path(__file__).resolve().parents[4]
 SWEEP = str(ROOT / "tests/lab/fixtures/lab-twelve.yml")
 
 
-def play(tmp_path: Path, *tasks: dict[str, Any], check: bool = True, cwd: Path = ROOT) -> list[dict[str, Any]]:
-    """Run tasks on localhost and return their results in order, also if one fails."""
-    registered = [task | {"name": f"Task {i}", "register": f"task{i}"} for i, task in enumerate(tasks)]
-    names = [f"task{i}" for i in range(len(tasks))]
-    out = tmp_path / "out.json"
-    content = "{{ [" + ", ".join(f"{n} | default({{}})" for n in names) + "] | to_json }}"
-    block = {
-        "name": "All",
-        "block": registered,
-        "always": [{"name": "Keep", "copy": {"content": content, "dest": str(out)}}],
-    }
+def play(tmp_path: Path, *tasks: dict[str, Any], cwd: Path = ROOT) -> None:
+    """Run tasks on localhost."""
     book = tmp_path / "book.yml"
-    book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [block]}]))
+    book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": list(tasks)}]))
     done = ansible("ansible-playbook", book, cwd=cwd, env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")})
-    assert (done.returncode == 0) is check, done.stdout + done.stderr
-    found: list[dict[str, Any]] = json.loads(out.read_text())
-    return found
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def plan(tmp_path: Path) -> dict[str, Any]:
@@ -58,7 +48,7 @@ def measured(rate: float, status: str = "ok", **group: Any) -> dict[str, Any]:
 
 
 def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Path) -> None:
-    (planned,) = play(tmp_path, plan(tmp_path))
+    (planned,) = acted(plan(tmp_path))
     assert planned["msg"].startswith("12 cells: 7 to measure, 2 that SGLang refuses, 3 that resolve to the same engine")
     assert planned["models"] == ["nvidia/Qwen3.5-397B-A17B-NVFP4"]
     assert planned["revisions"] == {"nvidia/Qwen3.5-397B-A17B-NVFP4": "main"}
@@ -68,8 +58,7 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     dead = [{"rank": 0, "pod": "p-0", "restarts": 1, "trouble": ""}]
     line = "RuntimeError: CUDA error: an illegal instruction was encountered"
     broken = measured(0, "infrastructure")
-    answers = play(
-        tmp_path,
+    answers = acted(
         kept,
         kept,
         record(tmp_path, "start", cell=first),
@@ -103,9 +92,7 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
         "presets_dir": str(tmp_path / "mine"),
     }
     both = {"before": str(tmp_path / "j.jsonl"), "after": str(tmp_path / "j.jsonl")}
-    made, again, same = play(
-        tmp_path, *[{"gb10.cluster.bench_report": report}] * 2, {"gb10.cluster.bench_compare": both}
-    )
+    made, again, same = acted(*[{"gb10.cluster.bench_report": report}] * 2, {"gb10.cluster.bench_compare": both})
     assert (made["changed"], again["changed"]) == (True, False)
     assert sorted(Path(f).suffix for f in made["files"]) == [".html", ".json", ".md", ".yml"]
     (data,) = json.loads((tmp_path / "r.json").read_text())["reports"]
@@ -128,7 +115,7 @@ def test_cells_with_different_environments_or_images_are_not_merged(tmp_path: Pa
     images = [f"a/b@sha256:{number:064}" for number in (1, 2)]
     axes = {"env": [{"NCCL_DEBUG": "INFO"}, {"NCCL_DEBUG": "WARN"}], "image": images}
     base = {"preset": "winner", "sglang_version": "0.5.10"}
-    (answer,) = play(tmp_path, sweep_file(tmp_path, base=base, axes=axes))
+    (answer,) = acted(sweep_file(tmp_path, base=base, axes=axes))
     assert [cell["status"] for cell in answer["cells"]] == ["run"] * 4
 
 
@@ -151,17 +138,17 @@ def test_a_sweep_of_which_nothing_can_run_is_refused_with_every_reason(tmp_path:
 
 def test_other_workloads_are_measured_anew(tmp_path: Path) -> None:
     axes, base = {"page_size": [1, 16]}, {"preset": "winner", "sglang_version": "0.5.10"}
-    (planned,) = play(tmp_path, sweep_file(tmp_path, base=base, axes=axes))
+    (planned,) = acted(sweep_file(tmp_path, base=base, axes=axes))
     first = planned["remaining"][0]["id"]
     about = {part: planned[part] for part in ("cells", "workloads")}
     ended = record(tmp_path, "result", cell=first, evidence=measured(100))
-    play(tmp_path, record(tmp_path, "plan", **about), ended)
+    acted(record(tmp_path, "plan", **about), ended)
     again, longer = (
-        play(tmp_path, sweep_file(tmp_path, base=base, axes=axes, workloads=[{"concurrency": 1, **more}]))[0]
+        acted(sweep_file(tmp_path, base=base, axes=axes, workloads=[{"concurrency": 1, **more}]))[0]
         for more in ({}, {"max_tokens": 64})
     )
     assert [len(answer["remaining"]) for answer in (again, longer)] == [1, 2]
-    (anew,) = play(tmp_path, record(tmp_path, "plan", cells=longer["cells"], workloads=longer["workloads"]))
+    (anew,) = acted(record(tmp_path, "plan", cells=longer["cells"], workloads=longer["workloads"]))
     assert anew["changed"]
 
 
@@ -189,7 +176,7 @@ def test_results_go_below_the_current_directory_not_the_playbooks(tmp_path: Path
 
 def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
     task = record(tmp_path, "start", cell="a") | {"check_mode": True}
-    play(tmp_path, task)
+    assert acted(task)[0]["changed"]
     assert not (tmp_path / "j.jsonl").exists()
 
 
@@ -197,6 +184,7 @@ def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
     ("task", "said"),
     [
         ({"gb10.cluster.sweep_plan": {"sweep": "nosuch", "journal": "j"}}, "with a path, or one of: gemma-4-26b-b300"),
+        ({"gb10.cluster.sweep_plan": {"sweep": "", "journal": "j"}}, "no sweep is named"),
         ({"gb10.cluster.bench_compare": {"before": "/nowhere", "after": "/nowhere"}}, "this journal does not exist"),
         (
             {"gb10.cluster.bench_report": {"journals": ["tests/unit/nothere.jsonl"], "dest": "nothere"}},
@@ -204,9 +192,9 @@ def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_missing_sweep_or_journal_is_named(tmp_path: Path, task: dict[str, Any], said: str) -> None:
-    (answer,) = play(tmp_path, task, check=False)
-    assert said in answer["msg"]
+def test_a_missing_sweep_or_journal_is_named(task: dict[str, Any], said: str) -> None:
+    (answer,) = acted(task)
+    assert answer["failed"] and said in answer["msg"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +216,7 @@ def test_a_sweep_that_changes_what_does_not_exist_is_refused(tmp_path: Path, swe
 def test_a_damaged_journal_is_neither_read_nor_written(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl").write_text('{"kind": "plan"}\n')
     for task in (plan(tmp_path), record(tmp_path, "start", cell="a")):
-        (answer,) = play(tmp_path, task, check=False)
+        (answer,) = acted(task)
         assert "j.jsonl:1: not a record" in answer["msg"]
     assert (tmp_path / "j.jsonl").read_text() == '{"kind": "plan"}\n'
 

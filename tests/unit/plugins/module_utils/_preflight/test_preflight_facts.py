@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight import facts as reading
@@ -280,6 +281,40 @@ def test_listeners_of_both_families_are_read_with_or_without_their_process(host:
     assert host.read()["listeners"][-1] == {"port": 10250, "process": "77"}
 
 
+def test_routes_of_all_tables_and_name_servers_are_read(host: Host) -> None:
+    assert (host.read()["routes"], host.read()["nameservers"]) == ({}, [])
+    routes: list[Any] = [
+        {"dst": "default", "dev": "enP7s7"},
+        {"dst": "10.42.0.0/16", "dev": "tailscale0", "table": "52"},
+        {"dst": "10.42.0.0/16", "dev": "tailscale0"},
+        {"dst": "172.17.0.0/16", "dev": "docker0", "scope": "link"},
+        {"type": "local", "dst": "172.17.0.1", "dev": "docker0", "table": "local"},
+        {"type": "blackhole", "dst": "10.0.0.0/8"},
+        {"dev": "odd"},
+        "odd",
+    ]
+    host.answers["ip -j route show table all"] = json.dumps(routes)
+    write(host.top / "etc/resolv.conf", "# x\nnameserver 127.0.0.53\nnameserver\nsearch lan\nnameserver 127.0.0.53")
+    write(host.top / "top/run/systemd/resolve/resolv.conf", "nameserver 10.43.0.10")
+    facts = host.read()
+    assert facts["routes"] == {"tailscale0": ["10.42.0.0/16"], "docker0": ["172.17.0.0/16"]}
+    assert facts["nameservers"] == ["127.0.0.53", "10.43.0.10"]
+
+
+def test_images_and_the_sizes_of_models_are_read(host: Host) -> None:
+    host.answers["/k3s ctr --namespace k8s.io images list --quiet"] = "docker.io/a/b:1\nsha256:00\n"
+    models = host.top / "models"
+    for name in ("org--a/x.safetensors", "org--a/deep/y", "org--b/z.part"):
+        write(models / name, "")
+        os.truncate(models / name, 2**29)
+    (models / "file").write_text("")
+    facts = read_host(host.roots, (), host.run, None, "/k3s", str(models))
+    assert facts["images"] == ["docker.io/a/b:1", "sha256:00"]
+    assert facts["staged"] == {"org--a": 1.0, "org--b": 0.5, "file": 0.0}
+    facts = host.read()
+    assert (facts["images"], facts["staged"]) == ([], {})
+
+
 def test_disks_are_measured_in_gib_and_what_does_not_answer_is_unknown(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,8 +322,10 @@ def test_disks_are_measured_in_gib_and_what_does_not_answer_is_unknown(
     state = SimpleNamespace(f_flag=os.ST_RDONLY | os.ST_NOSUID, f_bavail=3 * 2**10, f_frsize=2**12)
     monkeypatch.setattr(reading.shutil, "disk_usage", lambda _path: usage)
     monkeypatch.setattr(reading.os, "statvfs", lambda _path: state)
-    facts = host.read("/srv")
-    assert facts["disks"] == [{"path": "/srv", "total_gib": 3072.0, "free_gib": 1.2}]
+    top = str(host.top)
+    facts = host.read(top)
+    device = host.top.stat().st_dev
+    assert facts["disks"] == [{"path": top, "device": device, "total_gib": 3072.0, "free_gib": 1.2}]
     assert facts["written"]["/etc"] == {"read_only": True, "free_mib": 12}
     state.f_flag = os.ST_NOSUID
     assert host.read()["written"]["/etc"]["read_only"] is False
@@ -299,7 +336,7 @@ def test_disks_are_measured_in_gib_and_what_does_not_answer_is_unknown(
     monkeypatch.setattr(reading.shutil, "disk_usage", stale)
     monkeypatch.setattr(reading.os, "statvfs", stale)
     facts = host.read("/srv")
-    assert facts["disks"] == [{"path": "/srv", "total_gib": None, "free_gib": None}]
+    assert facts["disks"] == [{"path": "/srv", "device": None, "total_gib": None, "free_gib": None}]
     assert facts["written"]["/etc"] == {"read_only": None, "free_mib": None}
 
 

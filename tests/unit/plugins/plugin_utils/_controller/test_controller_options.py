@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
@@ -24,9 +26,27 @@ def test_a_documented_option_keeps_type_default_and_choices() -> None:
     assert spec["workloads"]["options"]["max_tokens"] == {"type": "int", "default": 3072}
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-def test_every_action_has_a_documented_spec(action: str) -> None:
-    assert isinstance(options.documented_spec(action), dict)
+def given(content: Any) -> Iterator[tuple[str, set[str]]]:
+    """Return the actions of the collection in a file of tasks, and the options that each task gives."""
+    if isinstance(content, list):
+        for item in content:
+            yield from given(item)
+    elif isinstance(content, dict):
+        for key, value in content.items():
+            name = str(key).removeprefix("gb10.cluster.")
+            if name != key and name in ACTIONS and isinstance(value, dict):
+                yield name, set(value)
+            else:
+                yield from given(value)
+
+
+TASKS = [each for path in sorted(ROOT.glob("roles/*/tasks/*.yml")) for each in given(options.read_yaml(path))]
+
+
+@pytest.mark.parametrize("action", sorted({name for name, _ in TASKS}))
+def test_every_option_that_a_role_gives_to_an_action_is_documented(action: str) -> None:
+    known = set(options.documented_spec(action))
+    assert [sorted(names - known) for name, names in TASKS if name == action and names - known] == []
 
 
 def test_role_options_are_templated_and_typed() -> None:

@@ -98,7 +98,7 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("node_id.range", host("gb10_node_id", 255)),
     (
         "node_id.range",
-        all_of(group("gb10_fabric_vf_count", 1), host("gb10_node_id", 70), rail(1, network="10.101.0.0/27")),
+        all_of(group("gb10_fabric_vf_count", 1), host("gb10_node_id", 70), rail(1, network="10.101.0.0/26")),
     ),
     ("node_id.range", host("gb10_node_id", -3)),
     ("node_id.range", host("gb10_node_id", 1 << 20)),
@@ -298,6 +298,10 @@ PLACES: dict[str, Callable[[str], Break]] = {
     "address": lambda network: host("ansible_host", str(next(ip_network(network).hosts()))),
     "pods": lambda network: group("gb10_cluster_cidr", network),
     "services": lambda network: group("gb10_service_cidr", network),
+    # Only a server may have them, so not all hosts need the same value.
+    "pods of role k3s": lambda network: host("k3s_cluster_cidr", network),
+    "pods of K3s": lambda network: host("k3s_config", {"cluster-cidr": [network]}),
+    "services of K3s": lambda network: group("k3s_config", {"service-cidr": network}),
 }
 PAIRS = {
     ("rail", "rail of another cable"): "network.same",
@@ -314,6 +318,9 @@ PAIRS = {
     ("address", "pods"): "cluster.management_address",
     ("address", "services"): "cluster.management_address",
     ("pods", "services"): "cluster.overlap",
+    ("rail", "pods of role k3s"): "network.cluster",
+    ("management", "pods of K3s"): "cluster.management",
+    ("pods", "services of K3s"): "cluster.overlap",
 }
 
 

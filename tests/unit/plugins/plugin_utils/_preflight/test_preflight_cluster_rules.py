@@ -83,6 +83,36 @@ def test_a_network_without_a_tenth_address_has_no_usual_one_for_dns(cidr: str) -
     assert found({"gb10_service_cidr": cidr}, USED) == [(FIXED, "gb10_service_cidr", cidr)]
 
 
+THERE: dict[str, dict[str, Any]] = {
+    "Docker's bridge": {"addresses": {"docker0": ["10.77.0.1"]}},
+    "libvirt's bridge": {"routes": {"virbr0": ["10.77.128.0/24"]}},
+    "a VPN": {"routes": {"tailscale0": ["10.77.3.9"]}},
+    "the LAN": {"routes": {"enP7s7": ["10.77.0.0/16"]}},
+    "a wider network": {"routes": {"tun0": ["10.0.0.0/8"]}},
+    "all of a VPN": {"routes": {"tun0": ["0.0.0.0/1", "128.0.0.0/1"]}},
+    "a name server": {"nameservers": ["10.77.0.10"]},
+}
+OURS = {
+    "pods": {"k3s": {"cluster-cidr": "fd00::/56,10.77.0.0/16"}},
+    "services": {"k3s": {"service-cidr": "10.77.0.0/16"}},
+    "a rail": {"networks": {"rail0": "10.77.0.0/16"}},
+}
+
+
+@pytest.mark.parametrize(("there", "ours"), [(there, ours) for there in THERE for ours in OURS])
+def test_what_the_host_has_and_what_is_planned_never_share_addresses(there: str, ours: str) -> None:
+    def told(**wanted: Any) -> list[tuple[str, str]]:
+        host = Host("spark1", cast(Facts, copy.deepcopy(GOOD) | THERE[there]), server=True, pfs=("pf0np0",), **wanted)
+        return [(one.rule, one.severity) for one in check_node(host)]
+
+    rule = "dns" if there == "a name server" else "rail" if ours == "a rail" else "cluster"
+    severity = "warning" if there == "a wider network" else "error"
+    apart = {"k3s": {"cluster-cidr": "172.20.0.0/16", "service-cidr": "172.21.0.0/16"}}
+    assert told(**apart) == []
+    found = told(**apart | OURS[ours] | ({"k3s": apart["k3s"] | OURS[ours]["k3s"]} if "k3s" in OURS[ours] else {}))
+    assert found == ([] if there == "all of a VPN" else [(f"preflight.network.{rule}", severity)])
+
+
 @pytest.mark.parametrize(
     ("variables", "interfaces", "expected"),
     [

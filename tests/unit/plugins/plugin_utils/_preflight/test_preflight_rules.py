@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.compare im
     MEMORY,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.gpu_rules import GPU_NODE_RULES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Needs, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import NODE_RULES, PRIVILEGES, SHAPE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.port_rules import PORT_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
@@ -66,7 +66,7 @@ def orphan(**link: str) -> Change:
 
 
 def disk(free: float | None) -> Change:
-    return with_facts(disks=[{"path": "/srv/models", "total_gib": 120.0, "free_gib": free}])
+    return with_facts(disks=[{"path": "/srv/models", "device": None, "total_gib": 120.0, "free_gib": free}])
 
 
 def with_address(interface: str, address: str, **k3s: str) -> Change:
@@ -79,6 +79,15 @@ TAKEN = (
     (("wg0", "10.42.7.7"), ("cni0", "10.42.7.1")),
     (("tun0", "10.42.0.5"), ("tun0", "what a stranger says")),
 )
+
+
+FLANNEL = {"cni0": ["10.42.0.0/24"], "flannel.1": ["10.42.1.0/24"], "eth9": ["10.44.0.0/16", "x"]}
+DNS = {"cluster-dns": "10.43.0.53", "service-cidr": "10.43.0.0/16"}
+FAR = {"cluster-dns": "10.43.0.10,10.44.0.10"}
+
+
+def with_rail(interface: str, network: str) -> Change:
+    return both(with_facts(routes={interface: [network]}), host_with(networks={"rail0": "10.100.0.0/16"}))
 
 
 def with_networks(manager: str = "inactive", networkd: str = "active", load: str = "loaded") -> Change:
@@ -140,6 +149,10 @@ def logged(kind: str, count: int) -> Change:
 
 VLLM = {"kind": "docker", "name": "vllm", "kib": 61 * 2**20}
 TOLD = ("fail-cgroupv1=false",)
+# The example of two Sparks: qwen3.8-flash-next, whose weights are 127.3 GB, and an image of 23 GB
+IMAGE = f"docker.io/lmsysorg/sglang:v0.5.21@sha256:{'a' * 64}"
+MODEL = "RadixArk--Qwen3.8-Flash-Next-NVFP4"
+NEEDS = Needs(("spark1",), "p/q", {IMAGE: 21.4}, {(MODEL,): 118.6}, "/srv/models", swap_gib=48)
 # rule, facts to which it applies, and similar facts to which it does not
 RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.user.not_root", with_facts(user={"uid": 1000, "name": "nvidia", "sudo_from": None}), as_it_is),
@@ -210,6 +223,16 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.storage.space", disk(None), disk(100.0)),
     ("preflight.memory.swap", swap("/dev/nvme0n1p3", 8), as_it_is),
     ("preflight.memory.swap", swap("/swap.img", 64), swap("/swap.img", 16)),
+    ("preflight.memory.swap", swap("/swap.img", 64), both(swap("/swap.img", 64), host_with(needs=NEEDS))),
+    *(
+        ("preflight.memory.swap_missing", both(swap("/swap.img", 16), host_with(needs=NEEDS)), both(near, other))
+        for near, other in (
+            (swap("/swap.img", 48), host_with(needs=NEEDS)),
+            (swap("/swap.img", 16), host_with(needs=replace(NEEDS, nodes=("spark2",)))),
+            (with_facts(swap=None), host_with(needs=NEEDS)),
+            (swap("/swap.img", 16), host_with(needs=replace(NEEDS, swap_gib=0))),
+        )
+    ),
     ("preflight.storage.read_only", written(read_only=True), written(read_only=False)),
     ("preflight.storage.full", written(free_mib=63), written(free_mib=64)),
     ("preflight.mtu.not_yet", with_pf(mtu=1500), with_pf(mtu=9216)),
@@ -221,6 +244,17 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
         with_facts(netplan={"error": None, "files": [{"path": CX7, "interfaces": ["enp1s0f1np1"]}]}),
     ),
     *(("preflight.network.cluster", with_address(*there), with_address(*elsewhere)) for there, elsewhere in TAKEN),
+    ("preflight.network.cluster", with_facts(routes={"tun0": ["10.42.128.0/17"]}), with_facts(routes=FLANNEL)),
+    (
+        "preflight.network.cluster",
+        with_facts(routes={"enP7s7": ["10.42.1.0/24"]}),
+        both(k3s(k3s=True), with_facts(routes={"enP7s7": ["10.42.1.0/24"]})),
+    ),
+    ("preflight.network.rail", with_rail("docker0", "10.100.7.0/24"), with_rail("enp1s0f0v3", "10.100.7.0/24")),
+    ("preflight.network.rail", with_rail("enp1s0f1np1", "10.100.0.1"), with_rail("enP2p1s0f0np0.7", "10.100.0.1")),
+    ("preflight.network.dns", with_facts(nameservers=["10.43.0.10"]), with_facts(nameservers=["10.44.0.10", "x"])),
+    ("preflight.kubernetes.dns", host_with(k3s=DNS | {"cluster-dns": "10.44.0.10"}), host_with(k3s=DNS)),
+    ("preflight.kubernetes.dns", host_with(k3s=FAR), both(host_with(k3s=FAR), host_with(server=False))),
     ("preflight.network.management_missing", host_with(management_interface="eth7"), as_it_is),
     ("preflight.network.manager", with_networks("active"), with_networks("inactive")),
     ("preflight.network.no_default_route", with_facts(default_routes=[]), with_facts(default_routes=["usb0"])),
@@ -297,7 +331,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.log.xid", logged("xid", 1), logged("xid", 0)),
     (
         "preflight.storage.space",
-        with_facts(disks=[{"path": "/srv", "total_gib": None, "free_gib": 900.0}]),
+        with_facts(disks=[{"path": "/srv", "device": 1, "total_gib": None, "free_gib": 900.0}]),
         as_it_is,
     ),
     (
@@ -521,6 +555,53 @@ def test_without_privileges_nothing_else_is_judged_and_it_comes_first() -> None:
 def test_the_file_that_dgx_os_ships_is_only_information() -> None:
     (finding,) = found(swap("/swap.img", 16)(HOST))
     assert (finding.rule, finding.severity, finding.value) == ("preflight.memory.swap", "info", "/swap.img, 16.0 GiB")
+
+
+ONE_DISK, TWO_DISKS = (1, 1), (1, 2)
+HELD = [f"docker.io/lmsysorg/sglang@sha256:{'a' * 64}", "docker.io/rancher/mirrored-pause:3.6"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "needs", "facts", "wanted"),
+    [
+        (ONE_DISK, NEEDS, {}, {"/var/lib, /srv/models": "188 GiB are needed here: 119 for the weights and 21 for the"}),
+        (TWO_DISKS, NEEDS, {}, {"/var/lib": "69 GiB", "/srv/models": "167 GiB"}),
+        ((None, None), NEEDS, {}, {"/var/lib": "69 GiB", "/srv/models": "167 GiB"}),
+        (TWO_DISKS, NEEDS, {"staged": {MODEL: 58.6}}, {"/var/lib": "69 GiB", "/srv/models": "108 GiB"}),
+        # Published sizes are rounded. Another model and another image do not count.
+        (TWO_DISKS, NEEDS, {"staged": {MODEL: 115.1}}, {"/var/lib": "69 GiB", "/srv/models": "16 GiB"}),
+        (ONE_DISK, NEEDS, {"staged": {"other": 500.0}, "images": HELD[1:]}, {"/var/lib, /srv/models": "188 GiB"}),
+        (TWO_DISKS, NEEDS, {"images": HELD}, {"/var/lib": "16 GiB", "/srv/models": "167 GiB"}),
+        (ONE_DISK, NEEDS, {"images": HELD, "staged": {MODEL: 118.6}}, {"/var/lib, /srv/models": "16 GiB"}),
+        (ONE_DISK, replace(NEEDS, nodes=("spark2",)), {}, {"/var/lib, /srv/models": "16 GiB"}),
+        # Without a directory for the models, each pod downloads them beside the images.
+        (TWO_DISKS, replace(NEEDS, models_dir=""), {}, {"/var/lib": "188 GiB", "/srv/models": "16 GiB"}),
+        (TWO_DISKS, replace(NEEDS, images={"own/x:1": 9.0}), {"images": ["docker.io/own/x:1"]}, {"/var/lib": "16 GiB"}),
+        (ONE_DISK, None, {}, {"/var/lib, /srv/models": "100 GiB"}),
+    ],
+)
+def test_a_disk_needs_what_comes_onto_it_and_what_must_stay_free(
+    devices: tuple[int | None, ...], needs: Needs | None, facts: dict[str, Any], wanted: dict[str, str]
+) -> None:
+    def at(free: float) -> dict[str, str]:
+        disks = [
+            {"path": path, "device": device, "total_gib": 3700.0, "free_gib": free}
+            for path, device in zip(("/var/lib", "/srv/models"), devices, strict=True)
+        ]
+        host = replace(with_facts(disks=disks, swap=None, **facts)(HOST), needs=needs)
+        return {one.key: one.reason for one in found(host) if one.rule == "preflight.storage.space"}
+
+    full = at(1.0)
+    assert {path: text for path, text in wanted.items() if not full[path].startswith(text)} == {}
+    assert at(188.1) == {}
+    set_by_owner = replace(with_facts(swap=[])(HOST), needs=needs, settings=Settings(min_free_gib=901))
+    assert "901 by preflight_min_free_gib" in next(one.reason for one in found(set_by_owner) if one.key == "/var/lib")
+
+
+def test_a_small_disk_keeps_a_part_of_its_size() -> None:
+    host = replace(with_facts(disks=[{**GOOD["disks"][0], "total_gib": 400.0, "free_gib": 1.0}])(HOST), needs=NEEDS)
+    (reason,) = [one.reason for one in found(host) if one.rule == "preflight.storage.space"]
+    assert reason == "45 GiB are needed here: 21 for the image and 24 that must stay free"
 
 
 def test_the_firewall_names_the_ports_that_it_closes() -> None:

@@ -80,7 +80,7 @@ ODD: dict[str, tuple[Damage, str]] = {
     "a rate in words": (within("pfs", 0, "rate_gbps", value="fast"), "preflight.facts.shape"),
     "a GPU in words": (sets(gpus=["NVIDIA GB10"]), "preflight.facts.shape"),
     "no disk answers": (
-        sets(disks=[{"path": "/srv", "total_gib": None, "free_gib": None}]),
+        sets(disks=[{"path": "/srv", "device": None, "total_gib": None, "free_gib": None}]),
         "preflight.storage.space",
     ),
     "a release without an end": (sets(kernel="7" * 100_000), "preflight.facts.shape"),
@@ -102,7 +102,7 @@ def judged(raw: Any) -> tuple[list[str], list[str], str]:
     settings = Settings(rdma_mode="restricted")
     facts, misread = shape_facts(raw)
     odd = Host("spark1", facts, server=True, pfs=PFS, rails=RAILS, settings=settings, misread=misread)
-    full = copy.deepcopy(GOOD) | {"disks": [{"path": "/srv", "total_gib": 100.0, "free_gib": 1.0}]}
+    full = copy.deepcopy(GOOD) | {"disks": [{"path": "/srv", "device": 1, "total_gib": 100.0, "free_gib": 1.0}]}
     other = replace(odd, name="spark2", facts=shape_facts(full)[0], misread=())
     findings = check_hosts([odd, other], {})
     rules = {name: [one.rule for one in findings if one.where == name] for name in ("spark1", "spark2")}

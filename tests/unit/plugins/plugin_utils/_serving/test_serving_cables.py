@@ -145,22 +145,55 @@ def test_what_nccl_cannot_do_is_refused(
     assert (plan.ranks, rules([f for f in findings if f.severity == "error"])) == ((), [rule])
 
 
-def crossed(fabric: dict[str, Any]) -> dict[str, Any]:
-    """Exchange the cages of spark2: cage 0 of spark1 then meets cage 0 of spark2."""
+def exchange(fabric: dict[str, Any], host: str) -> None:
+    """Exchange the cages of a host."""
     names = {"rocep1s0f0v": "rocep1s0f1v", "roceP2p1s0f0v": "roceP2p1s0f1v"}
     names |= {other: name for name, other in names.items()}
-    for vf in fabric["hosts"]["spark2"]["vfs"]:
+    for vf in fabric["hosts"][host]["vfs"]:
         vf["rdma_device"] = names[vf["rdma_device"][:-1]] + vf["rdma_device"][-1]
+
+
+def alike(count: int) -> dict[str, Any]:
+    """Return a ring of which each cable joins the same cages of its hosts."""
+    fabric = cabled_plan(count, cages=(1, 0))
+    for number in range(2, count + 1, 2):
+        exchange(fabric, f"spark{number}")
     return fabric
 
 
 def test_a_cable_between_the_same_cages_is_refused_in_a_ring_and_served_between_two() -> None:
-    fabric = crossed(cabled_plan(3))
+    fabric = cabled_plan(3)
+    exchange(fabric, "spark2")
     plan, findings = group(fabric, 1, 2, 3)
     wrong = [finding for finding in findings if finding.severity == "error"]
     assert (plan.ranks, {finding.rule for finding in wrong}) == ((), {"serving.cable.cage"})
     assert {finding.key for finding in wrong} == {"spark1 and spark2", "spark2 and spark3"}
     assert group(fabric, 1, 2)[1] == []
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_ring_whose_cables_all_join_the_same_cages_takes_the_ports_of_a_nic_as_one(count: int) -> None:
+    plan, findings = group(alike(count), *range(1, count + 1))
+    assert [(f.rule, f.severity) for f in findings] == [
+        ("serving.cable.merged", "warning"),
+        ("serving.rendezvous.pod_network", "info"),
+    ]
+    assert {rank.env["NCCL_IB_MERGE_NICS"] for rank in plan.ranks} == {"1"}
+    assert {rank.env["NCCL_IB_SUBNET_AWARE_ROUTING"] for rank in plan.ranks} == {"1"}
+    # The counters of both ends of each cable prove it, whatever NCCL calls the joined device.
+    assert len(plan.cables) == 2 * count
+    assert plan.cables[0] == Cable(0, 1, ("rocep1s0f1v0", "roceP2p1s0f1v0"))
+
+
+def test_a_ring_with_one_such_cable_or_with_other_names_is_not_served_by_it() -> None:
+    mixed = alike(4)
+    exchange(mixed, "spark1")
+    unnamed = alike(4)
+    for vf in unnamed["hosts"]["spark3"]["vfs"]:
+        vf["rdma_device"] = f"mlx5_{vf['rail_index']}"
+    for fabric in (mixed, unnamed):
+        plan, findings = group(fabric, 1, 2, 3, 4)
+        assert (plan.ranks, "serving.cable.cage" in rules(findings)) == ((), True)
 
 
 @pytest.mark.parametrize("crossed_cages", [True, False])

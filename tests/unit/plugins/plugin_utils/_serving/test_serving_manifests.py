@@ -132,10 +132,10 @@ def test_no_probe_kills_a_long_load_and_none_gives_up_before_the_server_answers(
         assert startup["timeoutSeconds"] > 20
 
 
-@pytest.mark.parametrize(("weights", "more"), [(59.4, 3564), (0, 5712)])
+@pytest.mark.parametrize(("weights", "more"), [(59.4, 3564), (0, 5232)])
 def test_a_rank_that_loads_more_may_take_longer_to_start(weights: float, more: int) -> None:
-    """Weights of an unknown size fill at most 0.8 of 119 GiB."""
-    large = replace(sample_plan(), load=Load(weights=weights, fraction=0.8, total=119.0))
+    """Weights of an unknown size fill at most 0.8 of 109 GiB."""
+    large = replace(sample_plan(), load=Load(weights=weights, fraction=0.8, least=103.0, most=109.0))
     assert pods.start_limit(large, pods.PodOptions(startup_timeout=1800)) == 1800 + more
 
 
@@ -360,20 +360,21 @@ def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
 
 
 def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() -> None:
-    plan = sample_plan({"load": Load(weights=14.6, fraction=0.8, total=119.0)})
+    plan = sample_plan({"load": Load(weights=14.6, fraction=0.8, least=103.0, most=109.0)})
     assert Plan.from_dict(plan.as_dict()) == plan
-    assert pods.command(plan.ranks[0], plan, pods.PodOptions())[4:10] == [
+    assert pods.command(plan.ranks[0], plan, pods.PodOptions())[4:11] == [
         "--memory",
         "14.6",
         "0.8",
-        "119.0",
+        "103.0",
+        "109.0",
         "300",
         "--shares",
     ]
     assert "--memory" not in pods.command(plan.ranks[0], plan, pods.PodOptions(memory_timeout=0))
     staged = replace(plan, models=("org/a",), models_dir="/srv/models", paths=("/srv/models/own",))
     words = pods.command(staged.ranks[0], staged, pods.PodOptions())
-    assert words[9:16] == ["--shares", "4", "--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
+    assert words[10:17] == ["--shares", "4", "--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
     assert "--memory" not in pods.command(plan.ranks[0], sample_plan(), pods.PodOptions())
 
 

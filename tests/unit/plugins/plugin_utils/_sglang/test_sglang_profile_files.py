@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
     Image,
@@ -18,6 +20,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files
     newest,
     release_of,
 )
+from role_samples import role_values
+from serving_samples import fabric
 from shipped_profiles import SHIPPED
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -27,8 +31,8 @@ IMAGES = (
     Image("docker.io/org/name:2", "0.5.20", "third"),
 )
 
-# One needs a build of SGLang's authors that has no public digest, the other an image that its source built by itself.
-UNPINNED = {"deepseek-v4-flash-vision", "gemma-4-26b-a4b-it-b300"}
+# It needs a build of SGLang's authors that has no public digest: no release reads its vision encoder.
+UNPINNED = {"deepseek-v4-flash-vision"}
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -71,3 +75,17 @@ def test_the_newest_image_of_a_profile_is_named_where_a_release_has_none() -> No
     (missing,) = (one for one in found if one.rule == "profile.image.missing")
     assert "the newest release with an image there is 0.5.21" in missing.reason
     assert "gb10_sglang_image" in missing.remedy
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_the_plan_says_what_is_run_and_downloaded(name: str) -> None:
+    platform = SHIPPED[name].get("hardware", "gb10")
+    values = role_values("serving_plan", profile=name, platform=platform, models_dir="/srv/models")
+    nodes = [f"spark{number}" for number in range(1, 5)]
+    _fact, _findings, lines = plan_serving({**values, "fabric": fabric(), "candidates": nodes, "taken": []})
+    said = {line.partition(": ")[0]: line for line in lines}
+    wanted = resolve(SHIPPED[name])
+    size = f"about {wanted.image_gb:g} GB for each node that lacks it" if wanted.image_gb else "size not known"
+    assert said["image"] == f"image: {wanted.image} (SGLang {wanted.sglang_version}, {size})"
+    assert wanted.model["repo"] in said["download"]
+    assert re.search(r"\(about [\d,.]+ GB\)", said["download"])
