@@ -247,6 +247,6 @@ def merge_channels(processes: Iterable[Process]) -> Channels:
         for network, device, count in process.uses():
             total[network, int(device)] += count
     merged: Channels = {}
-    for (network, device), count in sorted(total.items()):
-        merged.setdefault(network, {})[str(device)] = count
+    for (network, number), count in sorted(total.items()):
+        merged.setdefault(network, {})[str(number)] = count
     return merged
