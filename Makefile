@@ -57,6 +57,10 @@ play: $(DEV) deps ## Run one play and record the result: NAME=lab/transport, NAM
 deep-check: $(DEV) ## Compare catalogues, rules and patches with real SGLang releases (fetches torch and every release that has a catalogue)
 	$(BIN)/pytest tests/sglang
 
+.PHONY: sglang-newer
+sglang-newer: $(DEV) ## Add the newest release of SGLang, and print what presets and recorded launches become on it
+	@scripts/sglang_newer.py $(NAME)
+
 .PHONY: test-sglang-cpu
 test-sglang-cpu: $(DEV) deps ## Real SGLang as two ranks on the CPUs of two simulated hosts (root)
 	tests/plays/plays.py run lab/sglang_cpu

@@ -33,6 +33,15 @@ PINS = re.compile(r"Requires-Dist: (transformers|tokenizers)\s*\(?([<>=!~][^;)\n
 JIT_SOURCES = ("sglang/jit_kernel", "sglang/kernels/jit")
 """Kernel packages whose import searches for their source directories, which the cache leaves out."""
 
+QUANTIZED: dict[str, dict[str, Any]] = {
+    "modelopt_fp4": {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"},
+    "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
+    "compressed-tensors": {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False},
+}
+"""What a config.json says of a quantization, as far as the resolver reads it."""
+
 
 class SetupError(Exception):
     """The environment can't be created; the message says which part and why."""
@@ -91,6 +100,20 @@ def _install_transformers(target: Path, wanted: str) -> None:
     said = requirements(next(first.glob("transformers-*.dist-info/METADATA")).read_text(encoding="utf-8"))
     _install(target, wanted, said["tokenizers"])
     shutil.rmtree(first)
+
+
+def question(argv: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the question to the resolver about a model with the known arch, draft_arch, quantization, max_context."""
+    more: dict[str, Any] = {}
+    if known.get("quantization"):
+        more["quantization_config"] = QUANTIZED.get(known["quantization"], {"quant_method": known["quantization"]})
+    if known.get("max_context"):
+        more["max_position_embeddings"] = known["max_context"]
+    words = list(argv)
+    if "--nnodes" in words and "--dist-init-addr" not in words and "--nccl-init-addr" not in words:
+        words += ["--dist-init-addr", "127.0.0.1:20000"]
+    asked = {"argv": words, "arch": known.get("arch") or "LlamaForCausalLM", "more": more}
+    return asked | {"draft_arch": known.get("draft_arch")}
 
 
 def ask(release: Path, cache: Path, questions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -61,8 +61,13 @@ def value_after(argv: list[str], *flags: str) -> int | None:
 
 
 def judge(module: Any, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the release's verdict on one question."""
+    """Return the release's verdict on one question.
+
+    The defaults of transformers have short contexts, which are not those of the model: they refuse no longer one.
+    """
     argv = list(question["argv"])
+    known = bool(question.get("config")) or "max_position_embeddings" in (question.get("more") or {})
+    os.environ["SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"] = "0" if known else "1"
     with tempfile.TemporaryDirectory() as scratch:
         place = value_after(argv, "--model-path", "--model")
         draft = value_after(argv, "--speculative-draft-model-path", "--speculative-draft-model")

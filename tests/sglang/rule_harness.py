@@ -28,13 +28,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import 
 from rule_cases.cases import CASES
 
 KNOWLEDGE = Knowledge.load(PROFILES)
-QUANTIZED: dict[str, dict[str, Any]] = {
-    "modelopt_fp4": {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"},
-    "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
-    "compressed-tensors": {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}},
-    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
-    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False},
-}
 
 
 def lines(release: str, files: list[Path]) -> Iterator[tuple[str, list[str], dict[str, Any]]]:
@@ -52,20 +45,6 @@ def lines(release: str, files: list[Path]) -> Iterator[tuple[str, list[str], dic
                 yield f"{file.stem} {number} {row.get('truth') or row.get('outcome')}", argv, known
 
 
-def question(argv: list[str], known: dict[str, Any]) -> dict[str, Any]:
-    """Return the question to the resolver."""
-    more: dict[str, Any] = {}
-    if known.get("quantization"):
-        more["quantization_config"] = QUANTIZED.get(known["quantization"], {"quant_method": known["quantization"]})
-    if known.get("max_context"):
-        more["max_position_embeddings"] = known["max_context"]
-    words = list(argv)
-    if "--nnodes" in words and "--dist-init-addr" not in words and "--nccl-init-addr" not in words:
-        words += ["--dist-init-addr", "127.0.0.1:20000"]
-    asked = {"argv": words, "arch": known.get("arch") or "LlamaForCausalLM", "more": more}
-    return asked | {"draft_arch": known.get("draft_arch")}
-
-
 def main() -> None:
     """Print what the rules and the release say about every line that the rules refuse."""
     release, files = sys.argv[1], [Path(name) for name in sys.argv[2:]]
@@ -75,7 +54,7 @@ def main() -> None:
         found = check(KNOWLEDGE, release, argv, Facts(**facts), Setting(patches=())).findings
         errors = sorted({(each.rule, each.source) for each in found if each.severity == "error"})
         if errors:
-            asked.append(question(argv, known))
+            asked.append(_sglang_environment.question(argv, known))
             about.append((origin, errors))
     print(f"{release}: {len(asked)} lines", file=sys.stderr, flush=True)
     answers = _sglang_environment.ask(sglang_catalogue.unpack(release), sglang_catalogue.CACHE, asked)
