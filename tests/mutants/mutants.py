@@ -51,6 +51,7 @@ EQUIVALENT = Path(__file__).with_name("equivalent.yml")
 DRIVERS = ("modules", "action", "filter", "callback")
 MEMORY = 8 << 30  # bytes of address space for one mutant, which may collect without end
 LENIENCE_S = 20  # on top of five times what the tests take without a fault
+TOOL = 2  # the number that sys.monitoring has for profilers
 IMPORT = -1  # the number of the test that stands for the import of all tests
 PROGRAM = (Path(), 0)  # the line that stands for the start of Python
 
@@ -279,31 +280,55 @@ def _imports(path: Path, names: set[str]) -> bool:
 
 
 class Lines:
-    """A trace function: it writes which lines of a package each test executes, also in processes that it forks."""
+    """It writes which lines of a package each test executes, also in processes that the test forks."""
 
     def __init__(self, package: Path, log: Path) -> None:
-        self.test = IMPORT
         self.log = log
+        self._test = IMPORT
         self._root = Path.cwd()
         self._package = package.resolve()
         self._descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._files: dict[str, Path | None] = {}
         self._seen: set[tuple[int, Path, int]] = set()
 
-    def __call__(self, frame: FrameType, _event: str, _value: object) -> Any:
-        name = frame.f_code.co_filename
+    def start(self, test: int = IMPORT) -> None:
+        """Write the lines from now on as those of this test."""
+        self._test = test
+        if sys.version_info >= (3, 12):
+
+            def once(code: CodeType, line: int) -> object:
+                self._line(code, line)
+                return sys.monitoring.DISABLE
+
+            if not sys.monitoring.get_tool(TOOL):
+                sys.monitoring.use_tool_id(TOOL, "mutants")
+                sys.monitoring.set_events(TOOL, sys.monitoring.events.LINE)
+            sys.monitoring.register_callback(TOOL, sys.monitoring.events.LINE, once)
+            sys.monitoring.restart_events()
+        else:
+            threading.settrace(self._trace)
+            sys.settrace(self._trace)  # Python removes a trace function in which the stack overflows
+
+    def stop(self) -> None:
+        if sys.version_info >= (3, 12):
+            sys.monitoring.set_events(TOOL, 0)
+            sys.monitoring.free_tool_id(TOOL)
+        else:
+            sys.settrace(None)
+
+    def _trace(self, frame: FrameType, _event: str, _value: object) -> Any:
+        self._line(frame.f_code, frame.f_lineno)
+        return self._trace if self._files[frame.f_code.co_filename] else None
+
+    def _line(self, code: CodeType, line: int) -> None:
+        name = code.co_filename
         if name not in self._files:
             path = Path(name).resolve()
-            self._files[name] = path if path.is_relative_to(self._package) else None
-        return self._line if self._files[name] and frame.f_code.co_name != "<module>" else None
-
-    def _line(self, frame: FrameType, _event: str, _value: object) -> Any:
-        path = self._files[frame.f_code.co_filename]
-        assert path
-        if (self.test, path, frame.f_lineno) not in self._seen:
-            self._seen.add((self.test, path, frame.f_lineno))
-            self._write(path.relative_to(self._root), frame.f_lineno)
-        return self._line
+            self._files[name] = path.relative_to(self._root) if path.is_relative_to(self._package) else None
+        path = self._files[name]
+        if path and code.co_name != "<module>" and (self._test, path, line) not in self._seen:
+            self._seen.add((self._test, path, line))
+            self._write(path, line)
 
     def audit(self, event: str, values: tuple[Any, ...]) -> None:
         """Write which tests start Python."""
@@ -311,7 +336,7 @@ class Lines:
             self._write(*PROGRAM)
 
     def _write(self, path: Path, line: int) -> None:
-        os.write(self._descriptor, f"{self.test} {line} {path}\n".encode())
+        os.write(self._descriptor, f"{self._test} {line} {path}\n".encode())
 
     def read(self) -> dict[tuple[Path, int], set[int]]:
         """Return the numbers of the tests that execute each line."""
@@ -331,13 +356,15 @@ class Trial:
         self._found = found
         self._scratch = scratch
         self._report = report
+        self._package = package
+        self._functions: dict[Path, list[FunctionType]] = {}
         self._lines = Lines(package, scratch / "lines")
         self._seconds: dict[str, float] = defaultdict(float)
         self._failed = False
 
     def pytest_collection(self) -> None:
         load_settings()
-        sys.settrace(self._lines)
+        self._lines.start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration
@@ -346,10 +373,12 @@ class Trial:
             (self._scratch / "failed").write_text(f"{report.nodeid}\n{report.longreprtext}\n", encoding="utf-8")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        sys.settrace(None)
+        self._lines.stop()
         if session.testsfailed:
             return None  # pytest reports what it could not collect
         items = session.items
+        self._functions = functions_of(self._package)
+        gc.freeze()
         if run_apart(lambda: self._run(items, self._lines), self._scratch, 1200) != 0:
             self.error = "its tests fail without any fault"
             return True
@@ -383,23 +412,21 @@ class Trial:
 
     def _run(self, items: list[pytest.Item], lines: Lines | None = None) -> int:
         if lines:
-            threading.settrace(lines)
             sys.addaudithook(lines.audit)
         for number, item in enumerate(items):
-            self._lines.test = number
-            sys.settrace(lines)  # again for each test: Python removes a trace function in which the stack overflows
+            if lines:
+                lines.start(number)
             following = items[number + 1] if number + 1 < len(items) else None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self._failed:
                 return 1
-        sys.settrace(None)
         (self._scratch / "seconds").write_text(json.dumps(self._seconds), encoding="utf-8")
         return 0
 
     def _try(self, mutant: Mutant | None, loaded: bool, items: list[pytest.Item]) -> int:
         if mutant:
             mutant.path.write_text(ast.unparse(mutant.tree()), encoding="utf-8")
-            if loaded and put_into_functions(mutant):
+            if loaded and put_into_functions(mutant, self._functions[mutant.path.resolve()]):
                 return self._run(items)
         return collect_again([item.nodeid for item in items])
 
@@ -414,17 +441,23 @@ def load_settings() -> None:
         vars(plays)["ansible"] = lambda *_words, **_settings: pytest.skip("a play", allow_module_level=True)
 
 
-def put_into_functions(mutant: Mutant) -> bool:
+def functions_of(package: Path) -> dict[Path, list[FunctionType]]:
+    """Return the loaded functions of each file of a package."""
+    loaded = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+    paths = {name: Path(name).resolve() for name in {each.__code__.co_filename for each in loaded}}
+    found = defaultdict(list)
+    for each in loaded:
+        if (path := paths[each.__code__.co_filename]).is_relative_to(package.resolve()):
+            found[path].append(each)
+    return found
+
+
+def put_into_functions(mutant: Mutant, loaded: list[FunctionType]) -> bool:
     """Replace the code of the functions that have the fault, and tell whether there are any."""
-    path = mutant.path.resolve()
-    codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(mutant.tree(), path, "exec"))}
-    functions = [
-        each
-        for each in gc.get_objects()
-        if isinstance(each, FunctionType)
-        and each.__code__.co_qualname == mutant.function
-        and Path(each.__code__.co_filename).resolve() == path
-    ]
+    codes = {
+        (code.co_qualname, code.co_firstlineno): code for code in _codes(compile(mutant.tree(), mutant.path, "exec"))
+    }
+    functions = [each for each in loaded if each.__code__.co_qualname == mutant.function]
     for function in functions:
         function.__code__ = codes[mutant.function, function.__code__.co_firstlineno]
     return bool(functions)

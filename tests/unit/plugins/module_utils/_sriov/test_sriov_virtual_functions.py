@@ -111,9 +111,12 @@ def test_observe_reads_counts_names_and_macs(tree: Path, monkeypatch: pytest.Mon
     links: dict[str, Any] = {
         "enp1s0f0np0": {"vfinfo_list": [{"vf": 0, "address": MAC1}]},
         "enp1s0f0v0": {"address": MAC0},
+        "planned0": {"address": MAC1},
     }
     monkeypatch.setattr(system, "links", lambda: links)
-    found = sriov.observe(Sysfs(tree), [Pf("enp1s0f0np0", 1)], VFS)["enp1s0f0np0"]
+    # The interface that the kernel names is there, so the planned name belongs to another one.
+    vfs = [Vf("enp1s0f0np0", 0, "planned0", MAC1)]
+    found = sriov.observe(Sysfs(tree), [Pf("enp1s0f0np0", 1)], vfs)["enp1s0f0np0"]
     assert (found.pci, found.totalvfs, found.numvfs) == ("0000:01:00.0", 8, 1)
     assert found.vfs == {0: VfState("enp1s0f0v0", MAC0, MAC1)}
 
