@@ -30,6 +30,8 @@ RUNTIME_UNITS = (
     *("rke2-server.service", "rke2-agent.service", "k0scontroller.service", "k0sworker.service"),
     "snap.microk8s.daemon-containerd.service",
 )
+# The images of Kubernetes in K3s's containerd, and in that of another distribution
+IMAGES = ("--namespace", "k8s.io", "images", "list", "--quiet")
 WRITTEN = ("etc", "usr/local", "var/lib")  # directories that the roles write to
 NETWORK_UNITS = ("NetworkManager.service", "systemd-networkd.service")
 K3S_UNITS = ("k3s.service", "k3s-agent.service")
@@ -92,7 +94,7 @@ def read_host(
         "time_synchronized": _yes_no(run(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).output),
         "clock_offset_s": clock_offset,
         "disks": [_disk(path) for path in paths],
-        "images": run([k3s_binary, "ctr", "--namespace", "k8s.io", "images", "list", "--quiet"]).output.split(),
+        "images": [name for ctr in ([k3s_binary, "ctr"], ["ctr"]) for name in run([*ctr, *IMAGES]).output.split()],
         "staged": _staged(models_dir),
         "written": {f"/{path}": _written(top / path) for path in WRITTEN},
         "iommu": any((sysfs / "class/iommu").glob("*")),

@@ -170,7 +170,7 @@ class Firewall(TypedDict):
 class Facts(TypedDict):
     """The facts of a host. Sizes in KiB or GiB as named, rates in Gb/s. None: the host did not tell.
 
-    ``images`` are those that K3s has, ``staged`` the GiB of each directory of the models.
+    ``images`` are those that Kubernetes has, ``staged`` the GiB of each directory of the models.
     ``routes`` has the IPv4 networks behind each interface, also those of VPNs with routing tables of their own.
 
     The controller compares what a host sends with these types (plugin_utils/_preflight/shapes.py).

@@ -97,7 +97,7 @@ def _wanted(host: Host, paths: Sequence[str], first: bool, total: float) -> dict
 
 
 def _has(host: Host, image: str) -> bool:
-    """Tell whether K3s has an image; it keeps one that was pulled by its digest without the tag."""
+    """Tell whether a host has an image; Kubernetes keeps one that was pulled by its digest without the tag."""
     ending = f"@{image.partition('@')[2]}" if "@" in image else f"/{image}"
     return any(f"/{name}".endswith(ending) for name in host.known["images"])
 

@@ -101,9 +101,11 @@ NOT_ONLY = ("multus_kubeconfig", "multus_kube_context", "multus_namespace", "mul
 ALIKE = 0.8
 
 # Names that other programs and playbooks use for the token of the hub; nothing here reads them.
-FOREIGN = dict.fromkeys(
-    ("hf_token", "HF_TOKEN", "hub_token", "huggingface_token", "hugging_face_hub_token"), "sglang_hf_token"
+_TOKENS = (
+    *("hf_token", "hf_hub_token", "hub_token", "huggingface_token", "huggingface_hub_token"),
+    *("hugging_face_token", "hugging_face_hub_token"),
 )
+FOREIGN = dict.fromkeys([*_TOKENS, *map(str.upper, _TOKENS)], "sglang_hf_token")
 # Removed variables, and what is true without them
 GONE = {"serving_plan_workload": "each rank is a StatefulSet"}
 

@@ -65,6 +65,7 @@ FORMATS: Mapping[str, tuple[str, str, str]] = {
     "k3s_version": ("release", r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
     "multus_cni_version": ("release", r"v\d+\.\d+\.\d+", "v1.9.1"),
     "gb10_models_dir": ("path", r"|/.*", "/srv/models"),
+    "k3s_data_dir": ("path", r"|/.*", "/var/lib/rancher/k3s"),
     "sglang_cache_dir": ("path", r"|/.*", "/var/lib/gb10-jit-cache"),
     "sglang_log_dir": ("path", r"|/.*", "/var/log/gb10"),
     # Modules on the controller run in the playbook's directory, and actions in that of the command.
@@ -103,7 +104,10 @@ SYSTEM = {
     "/usr",
 }
 SYSTEM |= {"/var", "/usr/bin", "/usr/lib", "/usr/local", "/var/cache", "/var/lib", "/var/log", "/var/tmp"}
+# Nothing below them is on a disk, or stays there over a restart.
+VOLATILE = ("/dev/", "/proc/", "/run/", "/sys/", "/tmp/")
 RANGES: Mapping[str, tuple[int, int]] = {
+    "ansible_port": (1, 65535),
     "device_plugins_gpu_shares": (1, 128),
     "gateway_port": (1, 65535),
     "k3s_api_port": (1, 65535),
@@ -187,9 +191,9 @@ def _check_place(name: str, value: Any) -> Iterator[Finding]:
     if not isinstance(value, str) or not value:
         return
     place = posixpath.normpath(f"/{value.lstrip('/')}") if value.startswith("/") else ""
-    if name in DIRECTORIES and place in SYSTEM:
+    if name in DIRECTORIES and (place in SYSTEM or place.startswith(VOLATILE)):
         yield _finding("variables.value/system", value, key=name, what=place, example=DIRECTORIES[name])
-    if name.endswith("kubeconfig") and value[0] in "/~" and _is_directory(value):
+    if name.endswith("kubeconfig") and value[0] in "/~" and (value.endswith("/") or _is_directory(value)):
         yield _finding("variables.value/directory", value, key=name, example="~/.kube/config")
 
 

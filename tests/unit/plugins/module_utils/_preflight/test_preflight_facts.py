@@ -302,7 +302,8 @@ def test_routes_of_all_tables_and_name_servers_are_read(host: Host) -> None:
 
 
 def test_images_and_the_sizes_of_models_are_read(host: Host) -> None:
-    host.answers["/k3s ctr --namespace k8s.io images list --quiet"] = "docker.io/a/b:1\nsha256:00\n"
+    host.answers["/k3s ctr --namespace k8s.io images list --quiet"] = "docker.io/a/b:1\n"
+    host.answers["ctr --namespace k8s.io images list --quiet"] = "sha256:00\n"
     models = host.top / "models"
     for name in ("org--a/x.safetensors", "org--a/deep/y", "org--b/z.part"):
         write(models / name, "")
@@ -311,6 +312,7 @@ def test_images_and_the_sizes_of_models_are_read(host: Host) -> None:
     facts = read_host(host.roots, (), host.run, None, "/k3s", str(models))
     assert facts["images"] == ["docker.io/a/b:1", "sha256:00"]
     assert facts["staged"] == {"org--a": 1.0, "org--b": 0.5, "file": 0.0}
+    host.answers.clear()
     facts = host.read()
     assert (facts["images"], facts["staged"]) == ([], {})
 
