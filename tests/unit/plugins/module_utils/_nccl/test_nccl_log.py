@@ -83,3 +83,26 @@ def test_a_host_that_is_named_like_the_end_of_a_network_changes_no_name() -> Non
     text = b"B:1:1 [0] NCCL INFO Using network IB\n"
     (process,) = NcclLog().read(io.BytesIO(text).read).processes
     assert (process.host, process.selections) == ("B", {"IB": 1})
+
+
+OTHERS = 'INFO:     10.42.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n' * 20
+VLLM = "(APIServer pid=1) INFO 11-02 08:31:24 [core.py:77]"
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("[10:00:00] server_args=ServerArgs(api_key='k', port=1)", "[10:00:00] server_args=ServerArgs("),
+        (f"{VLLM} vLLM API server version 0.11.0", f"{VLLM} vLLM API server version"),
+        (f"{VLLM} Initializing a V1 LLM engine (v0.11.0) with k", f"{VLLM} Initializing a V1 LLM engine"),
+        (f"{VLLM} Initializing an LLM engine (v0.6.0) with k", f"{VLLM} Initializing an LLM engine"),
+        ("1[0] [send] via NET/Socket/0 and NET/Socket/1", "1[0] [send] via NET/Socket/0 and NET/Socket/1"),
+        ("Failed to initialize NET plugin IB", "Failed to initialize NET plugin IB"),
+        ("GET /health: ALL IS WELL, THE CLUSTER ANSWERS", ""),
+    ],
+)
+def test_of_a_log_only_what_may_be_a_statement_or_a_start_is_kept(line: str, kept: str) -> None:
+    """Each stands far from the lines of NCCL. The line of a server's start may contain a key."""
+    found: list[bytes] = []
+    NcclLog().read(io.BytesIO(f"{OTHERS}{line}\n{OTHERS}".encode()).read, keep=found.extend)
+    assert [block.decode().rstrip("\n") for block in found] == [kept] * bool(kept)
