@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.doc_fragments.shared import ModuleDocFragment
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import options
 from role_samples import role_values
 
@@ -24,6 +25,13 @@ def test_a_documented_option_keeps_type_default_and_choices() -> None:
     assert spec["url"] == {"type": "str", "required": True}
     assert spec["client"]["choices"] == ["gb10", "sglang", "llama-benchy", "aiperf"]
     assert spec["workloads"]["options"]["max_tokens"] == {"type": "int", "default": 3072}
+
+
+def test_the_fragments_that_a_documentation_names_exist() -> None:
+    pages = {path.stem: options.read_yaml(path)["DOCUMENTATION"] for path in ROOT.glob("plugins/modules/*.yml")}
+    named = {(page, name) for page, doc in pages.items() for name in doc.get("extends_documentation_fragment") or []}
+    there = {f"gb10.cluster.shared.{name.lower()}" for name in vars(ModuleDocFragment) if name.isupper()}
+    assert {(page, name) for page, name in named if name not in there} == set()
 
 
 def given(content: Any) -> Iterator[tuple[str, set[str]]]:
