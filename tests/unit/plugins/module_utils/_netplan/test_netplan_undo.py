@@ -408,10 +408,10 @@ def test_only_a_process_that_has_the_lock_open_is_found(machine: Machine, holder
     [
         ("process 2000000000 (x)", True, [2_000_000_000]),
         ("process 2000000000 (x)", False, []),
-        (f"process {os.getpid()} (x)", True, []),
+        ("process {own} (x)", True, []),
         ("", True, []),
     ],
-    ids=["another", "another that ended", "its own", "none"],  # the same in every process of a run
+    ids=["another", "another that ended", "its own", "none"],
 )
 def test_only_another_process_that_has_the_lock_is_killed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, text: str, is_open: bool, kills: list[int]
@@ -425,6 +425,7 @@ def test_only_another_process_that_has_the_lock_is_killed(
     monkeypatch.setattr(os, "kill", kill)
     monkeypatch.setattr(State, "_has_open", lambda _state, _pid: is_open)
     monkeypatch.setattr(system, "wait_for", lambda probe, _timeout: probe())
+    text = text.format(own=os.getpid())
     machine.state.lock_path.write_text(text)
     # Two open files of one process exclude each other, too.
     with machine.state.lock_path.open() as other:
