@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import ansible_plays
+import yaml
 from ansible.utils.collection_loader import AnsibleCollectionConfig
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 from hypothesis import settings
@@ -16,6 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 if AnsibleCollectionConfig.collection_finder is None:
     _AnsibleCollectionFinder(paths=[str(ROOT / "collections")])._install()
+
+# With libyaml, as the collection reads its own files. Without it, a tenth of the collecting is YAML (profiled).
+yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 # The time of an example depends on the load of the machine, so examples have no deadline. The weekly run of the forge
 # asks for the full profile with --hypothesis-profile.
