@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatch
@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path("tests/record/plays.json")
 ALWAYS = "lab/demo"
 BUDGET_S = 1200
+END = "PLAYS_END"  # variable with the Unix time at which a selection ends, instead of the budget
 UNKNOWN_S = 300  # estimate for a play without a record
 PYTEST = ("pytest", "-v", "--durations=0", "-p", "no:cacheprovider")
 # The tests of a lab file build on each other, so the first failure ends the file.
@@ -161,15 +162,31 @@ def ordered(digests: dict[str, str], record: dict[str, Result]) -> list[str]:
     return sorted(digests, key=urgency)
 
 
-def selected(digests: dict[str, str], record: dict[str, Result], budget: float) -> list[str]:
-    """Return the demo, and of the other plays in their order each one that fits in what is left of the budget (s)."""
-    chosen = []
-    for name in ordered(digests, record):
-        seconds = record[name]["seconds"] if name in record else UNKNOWN_S
-        if name == ALWAYS or seconds <= budget:
-            chosen.append(name)
-            budget -= seconds
-    return chosen
+def play_selection(
+    names: Iterable[str],
+    record: dict[str, Result],
+    budget: float,
+    play: Callable[[str], bool],
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[list[str], list[str]]:
+    """Play the demo, and of the other plays in their order each one that fits in what is left of the budget (s).
+
+    Return the names of all that were played, and of those that failed. A play is expected to take its seconds in the
+    record, longer or shorter by the factor that the demo has just taken: another machine is slower, or not so busy.
+    """
+    end, factor = clock() + budget, 1.0
+    played, failed = [], []
+    for name in names:
+        begun = clock()
+        expected = record[name]["seconds"] * factor if name in record else UNKNOWN_S
+        if name != ALWAYS and expected > end - begun:
+            continue
+        played.append(name)
+        if not play(name):
+            failed.append(name)
+        elif name == ALWAYS:
+            factor = (clock() - begun) / expected
+    return played, failed
 
 
 def state(name: str, digest: str, record: dict[str, Result]) -> str:
@@ -225,7 +242,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     player.add_argument(
         "names", nargs="*", help="plays such as lab/demo or 'molecule/*'; none or rotation: a selection"
     )
-    player.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for a selection (%(default)s)")
+    left = float(os.environ[END]) - time.time() if END in os.environ else BUDGET_S
+    player.add_argument("--budget", type=float, default=left, help=f"seconds for a selection ({BUDGET_S}, or to ${END})")
     given = parser.parse_args(arguments)
     known, record = plays(), read_record()
     if given.command == "list":
@@ -235,13 +253,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(list(known)))
         return 0
     if given.names in ([], ["rotation"]):
-        names = selected({name: play.digest for name, play in known.items()}, record, given.budget)
+        order = ordered({name: play.digest for name, play in known.items()}, record)
+        print(f"==> plays for {given.budget:.0f} s", flush=True)
+        names, failed = play_selection(order, record, given.budget, lambda name: run(known[name]))
     else:
         names = [name for pattern in given.names for name in known if fnmatch(name, pattern)]
         if unknown := [pattern for pattern in given.names if not any(fnmatch(name, pattern) for name in known)]:
             parser.error(f"no play has this name: {', '.join(unknown)}. `plays.py list` prints all.")
-    print(f"==> {len(names)} plays: {' '.join(names)}", flush=True)
-    failed = [name for name in names if not run(known[name])]
+        print(f"==> {len(names)} plays: {' '.join(names)}", flush=True)
+        failed = [name for name in names if not run(known[name])]
     print(f"==> {len(names) - len(failed)} of {len(names)} plays passed. Failed: {' '.join(failed) or 'none'}")
     return bool(failed)
 

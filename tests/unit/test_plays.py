@@ -60,17 +60,30 @@ def test_the_demo_comes_first_then_failed_touched_never_played_and_oldest_plays(
 
 
 @pytest.mark.parametrize(
-    ("budget", "chosen"),
+    ("budget", "slower", "chosen"),
     [
-        (0, [plays.ALWAYS]),
-        (299, [plays.ALWAYS, "lab/failed"]),
-        (300, [plays.ALWAYS, "lab/failed", "lab/touched"]),
-        (300 + plays.UNKNOWN_S + 100, [plays.ALWAYS, "lab/failed", "lab/touched", "lab/never", "lab/new"]),
-        (9999, list(DIGESTS)),
+        (0, 1, [plays.ALWAYS]),
+        (199, 1, [plays.ALWAYS]),
+        (200, 1, [plays.ALWAYS, "lab/failed"]),
+        (399, 2, [plays.ALWAYS]),
+        (400, 2, [plays.ALWAYS, "lab/failed"]),
+        (300 + plays.UNKNOWN_S + 100, 1, [plays.ALWAYS, "lab/failed", "lab/touched", "lab/never", "lab/new"]),
+        (9999, 1, list(DIGESTS)),
     ],
 )
-def test_plays_are_chosen_as_long_as_the_budget_lasts(budget: int, chosen: list[str]) -> None:
-    assert plays.selected(DIGESTS, RECORD, budget) == chosen
+def test_plays_are_played_as_long_as_the_budget_lasts_by_the_clock(
+    budget: int, slower: int, chosen: list[str]
+) -> None:
+    now = 0.0
+
+    def play(name: str) -> bool:
+        nonlocal now
+        now += slower * (RECORD[name]["seconds"] if name in RECORD else plays.UNKNOWN_S)
+        return name != "lab/failed"
+
+    played, failed = plays.play_selection(plays.ordered(DIGESTS, RECORD), RECORD, budget, play, lambda: now)
+    assert played == chosen
+    assert failed == [name for name in chosen if name == "lab/failed"]
 
 
 @pytest.fixture
@@ -114,6 +127,18 @@ def test_a_play_is_recorded_then_touched_then_failed(checkout: Path, capsys: pyt
     assert plays.main(["run", "art*"]) == 1
     assert states(capsys) == {"artifact": "failed", "molecule/x": "never"}
     assert json.loads((checkout / plays.RECORD).read_text())["artifact"]["commit"][8:] == "+"
+
+
+def test_a_selection_ends_at_the_time_that_the_environment_names(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(plays.END, "0")
+    assert plays.main(["run", "rotation"]) == 0
+    assert states(capsys)["artifact"] == "never"
+    monkeypatch.delenv(plays.END)
+    (checkout / "molecule/x/molecule.yml").unlink()
+    assert plays.main(["run", "rotation"]) == 0
+    assert states(capsys)["artifact"] == "passed"
 
 
 def test_a_record_names_a_commit_of_main_because_others_are_rebased(checkout: Path) -> None:
