@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "names", nargs="*", help="plays such as lab/demo or 'molecule/*'; none or rotation: a selection"
     )
     left = float(os.environ[END]) - time.time() if END in os.environ else BUDGET_S
-    player.add_argument("--budget", type=float, default=left, help=f"seconds for a selection ({BUDGET_S}, or to ${END})")
+    player.add_argument("--budget", type=float, default=left, help=f"seconds for a selection ({BUDGET_S}, or to {END})")
     given = parser.parse_args(arguments)
     known, record = plays(), read_record()
     if given.command == "list":

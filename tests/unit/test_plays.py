@@ -71,9 +71,7 @@ def test_the_demo_comes_first_then_failed_touched_never_played_and_oldest_plays(
         (9999, 1, list(DIGESTS)),
     ],
 )
-def test_plays_are_played_as_long_as_the_budget_lasts_by_the_clock(
-    budget: int, slower: int, chosen: list[str]
-) -> None:
+def test_plays_are_played_as_long_as_the_budget_lasts_by_the_clock(budget: int, slower: int, chosen: list[str]) -> None:
     now = 0.0
 
     def play(name: str) -> bool:
