@@ -469,9 +469,17 @@ def test_each_fault_has_its_value(change: Change, rule: str, values: list[Any]) 
     assert [(one.rule, one.value) for one in findings] == [(rule, value) for value in values]
 
 
-def test_all_reasons_of_a_slow_clock_are_named() -> None:
-    (finding,) = found(gpu(slowdown=0xCC)(HOST))
-    words = ("power cap", "hardware slowdown", "heat", "power brake")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (gpu(slowdown=0xCC), ("power cap", "hardware slowdown", "heat", "power brake")),
+        (gpu(utilization=96.0, clock_mhz=850.0), ("at 96 % load",)),
+        (host_with(management_interface="eth7"), ("enP7s7",)),
+    ],
+    ids=["slow for four reasons", "slow without a reason", "no such interface"],
+)
+def test_what_was_found_is_named(change: Change, words: tuple[str, ...]) -> None:
+    (finding,) = found(change(HOST))
     assert all(word in f"{finding.reason} {finding.remedy}" for word in words)
 
 
