@@ -48,7 +48,7 @@ def test_the_defaults_give_every_pod_the_scripts_and_nothing_else() -> None:
 @pytest.mark.parametrize(("weights", "limit"), [(None, 3600), (100, 9600)])
 def test_who_waits_for_a_group_learns_how_long_its_ranks_may_take(weights: int | None, limit: int) -> None:
     made = plan().as_dict() | {"load": None, "models_dir": "/srv/models"}
-    made["load"] = weights and {"weights": weights, "fraction": 0.8, "total": 119}
+    made["load"] = weights and {"weights": weights, "fraction": 0.8, "least": 103, "most": 119}
     values = role_values("sglang", plan=made)
     result = ActionModule.act(None, {"arch": "arm64", "digest": "", "image": ""} | values, {})
     assert result["start_limit"] == limit
