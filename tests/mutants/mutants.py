@@ -109,7 +109,8 @@ class Mutant:
                 return new if node is target else self.generic_visit(node)
 
         new = _variants(target)[self.variant]
-        return ast.fix_missing_locations(Replace().visit(tree))
+        Replace().visit(tree)
+        return ast.fix_missing_locations(tree)
 
 
 def mutants(path: Path) -> Iterator[Mutant]:
@@ -325,10 +326,10 @@ class Lines:
         if name not in self._files:
             path = Path(name).resolve()
             self._files[name] = path.relative_to(self._root) if path.is_relative_to(self._package) else None
-        path = self._files[name]
-        if path and code.co_name != "<module>" and (self._test, path, line) not in self._seen:
-            self._seen.add((self._test, path, line))
-            self._write(path, line)
+        place = self._files[name]
+        if place and code.co_name != "<module>" and (self._test, place, line) not in self._seen:
+            self._seen.add((self._test, place, line))
+            self._write(place, line)
 
     def audit(self, event: str, values: tuple[Any, ...]) -> None:
         """Write which tests start Python."""
@@ -434,7 +435,9 @@ class Trial:
 def load_settings() -> None:
     """Give property tests few examples and no search for a smaller one that fails, and skip tests that run Ansible."""
     phases = (Phase.explicit, Phase.generate)
-    few = settings(max_examples=10, phases=phases, deadline=None, database=None, suppress_health_check=HealthCheck)
+    few = settings(
+        max_examples=10, phases=phases, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     settings.register_profile("mutants", few)
     settings.load_profile("mutants")
     if plays := sys.modules.get("ansible_plays"):
