@@ -22,9 +22,11 @@ RESULT_LINE = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.M
 NOT_YET_LISTENING = "Couldn't connect"
 # What NVIDIA's playbook states for one half of a port, and what owners of two Sparks measured with both halves at once:
 # the two halves share the cage's 200 Gb/s, so together they move less than twice 97.
-EXPECTED_HALF_GBPS, EXPECTED_FULL_GBPS = 97.0, 161.0
+EXPECTED_HALF_GBPS = 97.0
+EXPECTED_FULL_GBPS = 161.0
 # About nine tenths of these
-HALF_FLOOR, FULL_FLOOR = 87.0, 145.0
+HALF_FLOOR = 87.0
+FULL_FLOOR = 145.0
 DEGRADED_GBPS = 20.0  # measured: a degraded ConnectX-7 of a GB10 moves about 13 Gb/s although its link is healthy
 
 

@@ -73,10 +73,15 @@ def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[s
     """Run the action; ``api`` is that of the pods."""
 
     def run(
-        port: int, api: FakeApi | None = None, check: bool = False, argv: Any = ARGV, **options: Any
+        port: int, api: FakeApi | None = None, check: bool = False, argv: Any = None, **options: Any
     ) -> dict[str, Any]:
         (api or FakeApi(pods=[pod()], command=program)).install(monkeypatch)
-        plan = {"instance": "g", "sglang_version": "0.5.20", "models": ["org/model"], "ranks": [{"argv": argv}]}
+        plan = {
+            "instance": "g",
+            "sglang_version": "0.5.20",
+            "models": ["org/model"],
+            "ranks": [{"argv": ARGV if argv is None else argv}],
+        }
         given = {
             "kubeconfig": "/k",
             "context": "gb10",

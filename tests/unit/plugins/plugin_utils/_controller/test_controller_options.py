@@ -51,7 +51,7 @@ def given(content: Any) -> Iterator[tuple[str, set[str]]]:
 TASKS = [each for path in sorted(ROOT.glob("roles/*/tasks/*.yml")) for each in given(options.read_yaml(path))]
 
 
-@pytest.mark.parametrize("action", sorted({name for name, _ in TASKS}))
+@pytest.mark.parametrize("action", sorted({name for name, _given in TASKS}))
 def test_every_option_that_a_role_gives_to_an_action_is_documented(action: str) -> None:
     known = set(options.documented_spec(action))
     assert [sorted(names - known) for name, names in TASKS if name == action and names - known] == []

@@ -56,7 +56,7 @@ HEALTHY = [
     (SUM, answer(thought="17 + 25 = 42", end="length")),
     (question("one", COUNTED), answer(", ".join(COUNTED.split()))),
     (question("one", COUNTED), answer("\n".join(COUNTED.split()))),
-    (NAME, answer("The boat is called the “Amber Heron”.")),
+    (NAME, answer("The boat is called the \u201cAmber Heron\u201d.")),
     (TOOL, answer(calls=[CALL])),
     (THINK, answer("42", thought="Seventeen and twenty-five. The sum is 42.")),
 ]
