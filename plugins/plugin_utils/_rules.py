@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
-from ._paths import read_yaml
+from ._yaml import read_yaml
 
 
 @dataclass(frozen=True)

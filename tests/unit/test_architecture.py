@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "module_utils._supervisor",
         "module_utils._support",
     ),
-    ("plugin_utils._paths", "plugin_utils._output", "plugin_utils._screen"),
+    ("plugin_utils._paths", "plugin_utils._yaml", "plugin_utils._output", "plugin_utils._screen"),
     ("plugin_utils._rules",),
     (
         "plugin_utils._combinations",
@@ -75,6 +75,7 @@ READ_FILES = {
     "plugin_utils._sglang.models",
     "plugin_utils._sglang.profile",
     "plugin_utils._sglang.profile_files",
+    "plugin_utils._sglang.schema",
     "plugin_utils._sglang.check",
     "plugin_utils._sglang.rules",
     "plugin_utils._report.sections",

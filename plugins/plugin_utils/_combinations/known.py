@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity, clip
 
-from .._paths import COLLECTION, read_yaml
+from .._paths import COLLECTION
+from .._yaml import read_yaml
 
 FILE = COLLECTION / "meta" / "combinations.yml"
 REPORTED: tuple[Severity, ...] = ("error", "warning", "info")

@@ -17,7 +17,8 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from .._paths import MODULES, ROLES, read_yaml
+from .._paths import MODULES, ROLES
+from .._yaml import read_yaml
 
 _T = TypeVar("_T")
 # Keys that a documented option and an option of an argument spec share.

@@ -15,8 +15,9 @@ from functools import cache
 from typing import Any
 
 from .._output.garbage import Garbage
-from .._paths import SWEEPS, read_yaml
+from .._paths import SWEEPS
 from .._sglang.metrics import Scrape, difference, parse_metrics
+from .._yaml import read_yaml
 from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
 from .judge import WORST_FIRST, fingerprint_of, signs_of_garbage, status_of
 from .stats import RequestRecord, Workload, figure_at, spread, summarise

@@ -24,7 +24,6 @@ from .._serving.profile import to_serving
 from .._sglang.profile import Library, ResolvedProfile, resolve
 from .._sglang.profile_checks import override_findings
 from .._sglang.profile_files import (
-    BrokenInstallation,
     ProfileError,
     known_images,
     load_profile,
@@ -33,6 +32,7 @@ from .._sglang.profile_files import (
     override_problems,
     release_of,
 )
+from .._sglang.schema import BrokenInstallation
 
 
 def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[str, Any], list[Finding], list[str]]:

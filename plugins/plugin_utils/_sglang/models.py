@@ -13,7 +13,7 @@ from typing import Any
 
 from .._paths import PROFILES
 from .facts import Facts
-from .profile_files import load_schema, violations
+from .schema import load_schema, violations
 
 NAMES: dict[str, tuple[str, ...]] = {
     "max_context": ("max_position_embeddings", "model_max_length"),

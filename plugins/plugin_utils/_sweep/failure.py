@@ -14,7 +14,8 @@ from functools import cache
 from typing import Literal
 
 from .._load.judge import Status
-from .._paths import SWEEPS, read_yaml
+from .._paths import SWEEPS
+from .._yaml import read_yaml
 
 FailureKind = Literal[
     "rejected_argument",

@@ -14,7 +14,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
-from .._paths import COLLECTION, read_yaml
+from .._paths import COLLECTION
+from .._yaml import read_yaml
 
 
 class JournalDamaged(ValueError):

@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 
 from .._load.stats import Workload
 from .._sglang.profile_checks import TOPOLOGY_FLAGS
-from .._sglang.profile_files import load_schema, violations
+from .._sglang.schema import load_schema, violations
 
 SCHEMA = load_schema("sweep")
 OVERLAY = SCHEMA["$defs"]["overlay"]

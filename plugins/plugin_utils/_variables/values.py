@@ -16,8 +16,9 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
 
-from .._paths import ROLES, read_yaml
+from .._paths import ROLES
 from .._rules import Rules
+from .._yaml import read_yaml
 
 SHARED_VARIABLES = ROLES.parent / "meta" / "shared_variables.yml"
 

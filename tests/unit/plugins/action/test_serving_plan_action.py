@@ -16,7 +16,11 @@ DEFAULTS = ROOT / "roles" / "serving_plan" / "defaults" / "main.yml"
 
 
 def test_the_plan_shows_the_memory_of_a_gpu(tmp_path: Path) -> None:
-    wanted = {"serving_plan_profile": "gemma-4-26b-a4b-it-b300", "serving_plan_platform": "b300"}
+    wanted = {
+        "serving_plan_profile": "gemma-4-26b-a4b-it-b300",
+        "serving_plan_platform": "b300",
+        "serving_plan_preset": "mtp",
+    }
     options = {"fabric": {}, "candidates": ["b300"]}
     kept = {"content": "{{ planned.plan | to_json }}", "dest": str(tmp_path / "plan.json")}
     tasks = [

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_schema, read_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.schema import load_schema
 from ansible_plays import ansible
 from jinja2 import StrictUndefined, Template
 from sglang_cases import ROOT

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES, read_yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import (
     DEFAULT_OF_ROLE,
     ENCRYPTION,
@@ -21,6 +21,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_ru
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import check_node
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._yaml import read_yaml
 from preflight_samples import GOOD
 
 USED = DEFAULTS | {"secrets-encryption": "true"}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_schema, violations
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.schema import load_schema, violations
 from sglang_cases import PROFILES
 
 MODEL = {
