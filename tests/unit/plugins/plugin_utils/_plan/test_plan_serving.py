@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import resolve_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang import profile_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang import profile_files, schema
 
 
 def judged(
@@ -119,7 +119,7 @@ def test_a_profile_that_is_wrong_in_two_ways_is_told_both_at_once(tmp_path: Path
 @pytest.mark.parametrize(
     ("module", "name", "value", "remedy"),
     [
-        (profile_files, "jsonschema", None, "-m pip install jsonschema"),
+        (schema, "jsonschema", None, "-m pip install jsonschema"),
         (profile_files, "PROFILES", Path("/none"), "ansible-galaxy collection install gb10.cluster --force"),
     ],
 )
