@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from _collection import IMPORT_ROOT, run
@@ -98,17 +99,30 @@ def differences(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Map
     kinds: dict[str, list[str]] = {}
     for name, new in after.items():
         old = before[name]
-        if (old["verdict"], old["message"]) != (new["verdict"], new["message"]):
+        if _said(old) != _said(new):
             kinds.setdefault(f"{_said(old)} → {_said(new)}", []).append(name)
-        for key in sorted(old["changes"].keys() | new["changes"].keys()) if old["verdict"] == new["verdict"] else ():
-            values = [answer["changes"].get(key, ["", "as given"])[1] for answer in (old, new)]
-            if values[0] != values[1]:
-                kinds.setdefault(f"`{key}` becomes {values[0]!r} → {values[1]!r}", []).append(name)
+        if old["verdict"] == new["verdict"]:
+            values, others = (dict(_values(answer["changes"])) for answer in (old, new))
+            for key in sorted(values.keys() | others.keys()):
+                was, becomes = values.get(key, "as given"), others.get(key, "as given")
+                if was != becomes:
+                    kinds.setdefault(f"`{key}` becomes {was} → {becomes}", []).append(name)
     return [f"- {kind}: {', '.join(names[:5])}{_more(names[5:])}" for kind, names in kinds.items()]
 
 
+def _values(changes: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
+    """Yield key and new value of each change, and of each part of a value that has parts."""
+    for key, (given, becomes) in changes.items():
+        if isinstance(becomes, dict):
+            yield from ((f"{key}.{part}", text) for part, text in _values({k: (given, v) for k, v in becomes.items()}))
+        else:
+            yield key, shorten(repr(becomes), 60, placeholder=" …")
+
+
 def _said(answer: Mapping[str, Any]) -> str:
-    return " ".join([answer["verdict"], *str(answer["message"]).split()])[:200]
+    """Return verdict and reason; a list of choices grows with each release, and is not a reason."""
+    reason = str(answer["message"]).partition("(choose from")[0]
+    return shorten(f"{answer['verdict']} {reason}", 200, placeholder=" …")
 
 
 def _more(names: Sequence[str]) -> str:

@@ -35,8 +35,16 @@ def test_differences_are_told_once_with_those_that_have_them() -> None:
         "- accepted → refused no kernel: p0, p1, p2, p3, p4 and 2 others"
     ]
     assert sglang_newer.differences({"a": answer(page_size=64)}, {"a": answer()}) == [
-        "- `page_size` becomes 64 → 'as given': a"
+        "- `page_size` becomes 64 → as given: a"
     ]
+    graphs = [answer(graphs={"decode": {"max_bs": most, "backend": "full"}}) for most in (8, 16)]
+    assert sglang_newer.differences({"a": graphs[0]}, {"a": graphs[1]}) == [
+        "- `graphs.decode.max_bs` becomes 8 → 16: a"
+    ]
+    choices = [
+        answer("refused", f"--runner: invalid choice: 'b12x' (choose from {some})") for some in ("auto", "auto, new")
+    ]
+    assert sglang_newer.differences({"a": choices[0]}, {"a": choices[1]}) == []
 
 
 def test_each_preset_and_launch_is_asked_with_its_architecture() -> None:
