@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import ansible.plugins
+import faults
 import mutants
 import pytest
 import yaml
@@ -49,6 +50,7 @@ def test_the_faults_of_a_line(
     source: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(faults, "ROOT", tmp_path)
     (tmp_path / "a.py").write_text(source)
     found = list(mutants.mutants(Path("a.py")))
     assert [mutant.change for mutant in found] == [change.strip() for change in expected]
@@ -119,6 +121,7 @@ def checkout(tmp_path: Path) -> Path:
             "def test_big():\n    assert sums.big(20)\n    assert not sums.big(1)\n"
         ),
         "tests/mutants/mutants.py": Path(mutants.__file__).read_text(),
+        "tests/mutants/faults.py": Path(faults.__file__).read_text(),
         "tests/mutants/equivalent.yml": "{}",
     }
     for name, text in files.items():
@@ -196,6 +199,7 @@ def test_the_tests_of_a_fault_are_those_that_execute_its_statement(
     source: str, change: str, lines: set[int], function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(faults, "ROOT", tmp_path)
     (tmp_path / "a.py").write_text(source)
     (found,) = (mutant for mutant in mutants.mutants(Path("a.py")) if mutant.change == change)
     assert (found.lines, found.function) == (lines, function)
