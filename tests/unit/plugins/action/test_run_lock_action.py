@@ -65,10 +65,10 @@ def run(state: str = "held", check: bool = False) -> dict[str, Any]:
 
 def test_a_run_takes_renews_and_gives_back(api: Api) -> None:
     assert run()["held"]
-    assert run_lock.holder(api.lease) == MINE
+    assert run_lock.holder(api.lease) == run_lock.this_run("serve")
     assert run()["held"]
     assert api.lease["metadata"]["resourceVersion"] == "2"
-    api.held_by(replace(MINE, run="another task of this run"))
+    api.held_by(replace(run_lock.this_run("serve"), run="another task of this run"))
     assert run()["held"]
     assert not run("released")["held"]
     assert api.lease == {}
@@ -103,7 +103,7 @@ def test_another_run_is_named_and_its_lock_is_left(api: Api) -> None:
 def test_who_no_longer_holds_it(api: Api, who: run_lock.Holder, age: float, free: bool) -> None:
     api.held_by(who, age)
     assert run()["held"] is free
-    assert (run_lock.holder(api.lease) == MINE) is free
+    assert (run_lock.holder(api.lease) == run_lock.this_run("serve")) is free
 
 
 @pytest.mark.parametrize("before", [{}, {"metadata": {"resourceVersion": "5"}, "spec": {}}], ids=["none", "damaged"])
