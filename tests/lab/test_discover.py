@@ -35,7 +35,7 @@ SITE = ("site", "--tags", "plan,preflight,fabric")
 (DOCUMENTED,) = {command for _page, command in commands("discover")}
 
 
-def write_inventory(lab: LabCommand, path: Path, *addresses: str) -> str:
+def write_inventory(lab: LabCommand, path: Path, *addresses: str, documented: str = DOCUMENTED) -> str:
     """Run inventory_new as documented, for these addresses and with the plumbing of the lab; its output."""
     ssh = lab.state / "ssh"
     plumbing = {
@@ -45,7 +45,7 @@ def write_inventory(lab: LabCommand, path: Path, *addresses: str) -> str:
         "gb10_sysfs_root": "/run/gb10-lab/sys",
         "inventory_new_path": str(path),
     }
-    typed = re.sub(r"-i \S+,", f"-i {','.join(addresses)},", DOCUMENTED).replace("-bK", "-b")
+    typed = re.sub(r"-i \S+,", f"-i {','.join(addresses)},", documented).replace("-bK", "-b")
     done = lab.run(CHECKOUT / ".venv" / "bin" / "ansible-playbook", *typed.split()[1:], "-e", json.dumps(plumbing))
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     return done.stdout

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from documented import commands, fences
 from labcommand import LabCommand, changed
 from sitecommand import Site
 from test_discover import OVERLAY, write_inventory
@@ -22,12 +24,17 @@ COVERS = (
     "playbooks/discover.yml",
     "roles/inventory_new",
     "plugins/action/inventory_new.py",
+    "README.md",
 )
+
+# What README says of the short way: its playbooks, and the end of a good deployment.
+SHORT = [command for _page, command in commands("short") if command.startswith("ansible-playbook")]
+(GOOD,) = [text for page, _language, text in fences() if page == "README.md" and text.startswith("rank  node")]
 
 
 def written(lab: LabCommand, path: Path, *addresses: str) -> Site:
-    """Write an inventory for hosts, and return the lab with it."""
-    write_inventory(lab, path, *addresses)
+    """Write an inventory for hosts by the command of the short way, and return the lab with it."""
+    write_inventory(lab, path, *addresses, documented=SHORT[0])
     return Site(LabCommand(lab.state, (path, OVERLAY)))
 
 
@@ -49,8 +56,14 @@ def test_site_serves_the_hosts_of_a_layout_with_the_inventory_that_was_written(
     group = yaml.safe_load((tmp_path / "mine/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
     assert group["gb10_fabric_topology"] == topology
     assert group["gb10_models_dir"] == "/srv/models"
+    _new, deploy, ask = SHORT
+    assert deploy == "ansible-playbook -i inventory/mine -K playbooks/site.yml"
     said = site.play("site")
-    assert ranks == 1 or "(rdma), by channels evidence, as expected" in said
+    assert ranks == 1 or GOOD in said
+    assert "kubectl" in said
+    *given, book, _e, question = shlex.split(ask)
+    assert (given, book) == (["ansible-playbook", "-i", "inventory/mine"], "playbooks/chat.yml")
+    assert "tokens, the first after" in site.play("chat", **json.loads(question))
     site.group = group["serving_plan_profile"]
     assert len(site.incarnations()) == ranks
     lab("down")

@@ -128,6 +128,10 @@ def test_every_command_is_run_by_a_test_or_says_why_not() -> None:
     assert {reason for _pattern, _place, reason in PLACES} <= {reason for *_place, reason in placed()}
 
 
+def test_the_short_way_has_at_most_ten_commands() -> None:
+    assert sum(command.count("&&") + 1 for _page, command in commands("short")) <= 10
+
+
 def test_make_test_runs_the_commands_that_say_so() -> None:
     steps = (ROOT / "tests" / "steps.yml").read_text()
     assert all(command in steps for _page, command in commands("all"))

@@ -272,6 +272,7 @@ def test_a_receiver_that_stalls_is_dropped_and_the_others_go_on(group: Group, mo
 
 def test_connections_have_a_limit(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = group.honest()
+    usual = share.THREADS
     monkeypatch.setattr(share, "THREADS", threading.active_count() + 5)
     with ExitStack() as stack:
         for _turn in range(50):
@@ -280,7 +281,8 @@ def test_connections_have_a_limit(group: Group, monkeypatch: pytest.MonkeyPatch)
             client.connect((address(2), group.port))
         time.sleep(0.5)
         assert threading.active_count() <= share.THREADS + 1
-    monkeypatch.undo()
+    # Not monkeypatch.undo(), which also takes back the short times of the fixture.
+    monkeypatch.setattr(share, "THREADS", usual)
     receiver = group.start(3, [2])
     wait(lambda: receiver.share.status()["done"])
     assert honest.thread.is_alive()

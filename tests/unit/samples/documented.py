@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "lab/README.md")]
 PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md"), *ROOT.glob("lab/*/README.md")])
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-Place = Literal["unit", "lab", "prepare", "discover", "all", "deep", "elsewhere"]
+Place = Literal["unit", "lab", "prepare", "discover", "short", "all", "deep", "elsewhere"]
 
 # The first pattern that a command contains decides. "elsewhere" has the reason why no test runs it word by word.
 PLACES: list[tuple[str, Place, str]] = [
@@ -47,6 +47,8 @@ def place_of(page: str, command: str, title: str = "") -> tuple[Place, str]:
         return "elsewhere", "needs real hardware"
     if page == "docs/prepare.md":
         return "prepare", ""
+    if title.startswith("# The short way"):
+        return "short", ""
     for pattern, place, reason in PLACES:
         if re.search(pattern, command):
             return place, reason
