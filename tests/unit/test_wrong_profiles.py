@@ -322,7 +322,12 @@ def test_an_invalid_version_is_refused() -> None:
         ('name: a\nsglang_version: "0.5.23\\n"\n', "does not match"),
         ("name: a\ntopology: {nodes: 4.0}\n", "4.0 is not of type 'integer'"),
         ("x: !!python/object:os.system {}\n", "not readable as YAML"),
+        *(
+            (text, "nested too deeply")
+            for text in ("[" * 2000 + "]" * 2000, "[" * 500_000, "{" * 500_000, "- " * 500_000, "? " * 500_000)
+        ),
     ],
+    ids=lambda value: value[:40],
 )
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Any, text: str, problem: str) -> None:
     path = tmp_path / "a.yml"

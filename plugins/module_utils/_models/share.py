@@ -43,6 +43,7 @@ TIMEOUT = 10.0
 SLOWEST, SLOW_SECONDS = 64_000, 30.0
 # Requests without a byte after which a download fails: five minutes with the pauses, so that a router may restart.
 HUB_TRIES = 10
+PAUSE = 0.5  # seconds before a node is asked again; before the hub is asked again, twice as long after each try
 LONGEST_PAUSE = 60.0
 LONGEST = 300  # characters of what a peer says about a failure
 STATE_BYTES = 4 << 20  # the numbers of the files that a peer has, with seven bytes each
@@ -457,7 +458,7 @@ class Share:
             source.offers = frozenset()
         if final:
             self._fail(text)
-        self._end.wait(min(2**tries, LONGEST_PAUSE) if source is self._hub else 0.5)
+        self._end.wait(min(PAUSE * 2 ** (tries + 1), LONGEST_PAUSE) if source is self._hub else PAUSE)
 
 
 class Server(ThreadingHTTPServer):
@@ -465,6 +466,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # with 5, which is usual, the sixth node that connects at once waits for a second or more
 
     def __init__(self, address: tuple[str, int], peers: Collection[str], secret: str, share: Share) -> None:
         self.peers, self.token, self.share = frozenset(peers), f"Bearer {secret}".encode(), share

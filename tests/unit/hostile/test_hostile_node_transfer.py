@@ -92,6 +92,7 @@ class Group:
 
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
+    monkeypatch.setattr(share, "PAUSE", 0.1)
     monkeypatch.setattr(share, "POLL", 0.1)
     monkeypatch.setattr(share, "TIMEOUT", 1.0)
     with ExitStack() as stack:

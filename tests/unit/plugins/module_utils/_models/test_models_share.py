@@ -22,6 +22,7 @@ BIG = "a.safetensors"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "PAUSE", 0.1)
     monkeypatch.setattr(share, "POLL", 0.1)
     monkeypatch.setattr(share, "HUB_TRIES", 2)
 
