@@ -122,8 +122,8 @@ def try_rule(rule: Rule, outcomes: Sequence[Outcome]) -> dict[str, int]:
     tried = {"works": 0, "fails": 0}
     for outcome in outcomes:
         context, version = outcome.report.context, Version.parse(outcome.report.sglang)
-        named = version.within(rule.first, rule.last) and any(flag in rule.flags for flag in context["options"])
-        if named or conditions_met(rule, context, version):
+        named = any(flag in rule.flags for flag in context["options"])
+        if version.within(rule.first, rule.last) and (named or conditions_met(rule, context)):
             tried["works" if outcome.works else "fails"] += 1
     return tried
 

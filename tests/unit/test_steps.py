@@ -17,7 +17,7 @@ import pytest
 import steps
 import yaml
 
-BUSY = f"{sys.executable} -c 'import time\nwhile time.process_time() < 1.2: pass'"
+BUSY = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.7: pass'"
 
 
 @pytest.fixture

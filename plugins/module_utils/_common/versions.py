@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import cache, total_ordering
 
 _VERSION = re.compile(
     r"v?(?P<release>\d+(?:\.\d+){0,3})"
@@ -77,6 +77,10 @@ class Version:
 
     def within(self, first: str | None, last: str | None) -> bool:
         """Tell whether the release is in a closed range; post and development builds count as their release."""
-        return (first is None or self.release >= Version.parse(first).release) and (
-            last is None or self.release <= Version.parse(last).release
-        )
+        return (first is None or self.release >= _release(first)) and (last is None or self.release <= _release(last))
+
+
+@cache
+def _release(text: str) -> tuple[int, ...]:
+    """Return the release of a version that this collection names."""
+    return Version.parse(text).release

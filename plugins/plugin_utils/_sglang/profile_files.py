@@ -46,7 +46,7 @@ MOST = 100_000
 
 
 DEEPEST = 5_000
-"""Levels of the deepest text that is read. libyaml crashes at 30,000 with a stack of 8 MiB, but not at 20,000 (tried)."""
+"""Levels of the deepest text that is read. With a stack of 8 MiB libyaml crashes at 30,000, not at 20,000 (tried)."""
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Base

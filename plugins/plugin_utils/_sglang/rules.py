@@ -263,16 +263,16 @@ def judge_flags(
     """Return the findings about flags whose names and facts are in ``context``; raise ValueError for a wrong rule."""
     applied: list[Finding] = []
     for rule in book.rules:
-        applied += [_finding(rule, context, extra) for extra in conditions_met(rule, context, version)]
         if version.within(rule.first, rule.last):
+            applied += [_finding(rule, context, extra) for extra in conditions_met(rule, context)]
             named = [item for item in items if item.written in rule.flags]
             applied += [_finding(rule, context, _replacements(rule, item, catalogue, history)) for item in named]
     return applied
 
 
-def conditions_met(rule: Rule, context: Mapping[str, Any], version: Version) -> list[dict[str, Any]]:
+def conditions_met(rule: Rule, context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return message words for every match of a rule's condition: one per key of the rule, or a single one."""
-    if rule.when is None or not version.within(rule.first, rule.last):
+    if rule.when is None:
         return []
     has = {*context["carries"], *(context["patches"] or ())}
     if rule.lifted_by and has.issuperset(name.format_map(context) for name in rule.lifted_by):
