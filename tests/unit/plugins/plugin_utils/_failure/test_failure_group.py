@@ -109,7 +109,8 @@ def test_every_failure_is_one_screen_that_says_each_thing_once(name: str, width:
 
 
 def test_the_readme_shows_the_screen_of_the_demo() -> None:
-    assert f"```text\n{render(group_screen(LAB, GROUP)).strip()}\n```" in (Path(__file__).parents[5] / "README.md").read_text()
+    shown = render(group_screen(LAB, GROUP)).strip()
+    assert f"```text\n{shown}\n```" in (Path(__file__).parents[5] / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_screen_of_four_ranks_on_tcp_has_a_tenth_of_the_lines_of_the_message() -> None:
