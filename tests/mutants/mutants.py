@@ -49,7 +49,7 @@ RECORD = Path("tests/record/mutants.json")
 EQUIVALENT = Path(__file__).with_name("equivalent.yml")
 DRIVERS = ("modules", "action", "filter", "callback")
 MEMORY = 8 << 30  # bytes of address space for one mutant, which may collect without end
-LENIENCE_S = 20  # on top of five times what the tests take without a fault
+LONGEST_S = 1200  # for all tests without a fault
 TOOL = 2  # the number that sys.monitoring has for profilers
 IMPORT = -1  # the number of the test that stands for the import of all tests
 PROGRAM = (Path(), 0)  # the line that stands for the start of Python
@@ -173,9 +173,13 @@ class Lines:
 class Trial:
     """A plugin of pytest: it collects tests once, and runs them in processes of their own, with and without faults."""
 
-    def __init__(self, package: Path, found: list[Mutant], scratch: Path, report: Callable[[str], object]) -> None:
+    def __init__(
+        self, package: Path, found: list[Mutant], scratch: Path, report: Callable[[str], object], lenience: float
+    ) -> None:
         self.survivors: list[int] = []
+        self.late = 0
         self.error = ""
+        self._lenience = lenience
         self._found = found
         self._scratch = scratch
         self._report = report
@@ -202,7 +206,7 @@ class Trial:
         items = session.items
         self._functions = functions_of(self._package)
         gc.freeze()
-        if run_apart(lambda: self._run(items, self._lines), self._scratch, 1200) != 0:
+        if run_apart(lambda: self._run(items, self._lines), self._scratch, LONGEST_S) != 0:
             self.error = "its tests fail without any fault"
             return True
         seconds = json.loads((self._scratch / "seconds").read_text(encoding="utf-8"))
@@ -215,11 +219,15 @@ class Trial:
             loaded = bool(mutant and mutant.function and IMPORT not in tests)
             chosen = sorted(tests if loaded else every, key=took.__getitem__)
             chosen += sorted(executed[PROGRAM].difference(chosen))
-            limit = LENIENCE_S + 5 * sum(took[number] for number in chosen)
+            limit = self._lenience + 5 * sum(took[number] for number in chosen) if mutant else LONGEST_S
             original = mutant.path.read_bytes() if mutant else b""
             try:
                 tried = [items[number] for number in chosen]
-                return bool(tried) and run_apart(lambda: self._try(mutant, loaded, tried), self._scratch, limit) != 0
+                status = run_apart(lambda: self._try(mutant, loaded, tried), self._scratch, limit) if tried else 0
+                if status is None:
+                    self.late += 1
+                    self._report(f"out of time: {mutant}\n")
+                return status != 0
             finally:
                 if mutant:
                     mutant.path.write_bytes(original)
@@ -395,8 +403,11 @@ def chosen(package: Path, pattern: str, seed: int, count: int) -> list[Mutant]:
     return random.Random(seed).sample(found, count) if 0 < count < len(found) else found
 
 
-def try_package(package: Path, found: list[Mutant], without: str) -> list[Mutant]:
-    """Print the survivors as they are found, and return them; test files that match ``without`` do not run."""
+def try_package(package: Path, found: list[Mutant], without: str, lenience: float) -> tuple[int, int]:
+    """Print the survivors as they are found; return how many there are, and how many faults ran out of time.
+
+    Test files that match ``without`` do not run.
+    """
     tests = [name for name in tests_of(package) if not fnmatch(Path(name).name, without)]
     with tempfile.TemporaryDirectory(prefix="mutants-") as name, os.fdopen(os.dup(1), "w") as stdout:
         scratch = Path(name)
@@ -408,18 +419,19 @@ def try_package(package: Path, found: list[Mutant], without: str) -> list[Mutant
 
         def session() -> int:
             os.chdir(directory)
-            trial = Trial(package, found, scratch, report)
+            trial = Trial(package, found, scratch, report, lenience)
             status = run_pytest(tests, trial)
-            (scratch / "result").write_text(json.dumps([trial.survivors, trial.error or status]), encoding="utf-8")
+            result = [len(trial.survivors), trial.late, trial.error or status]
+            (scratch / "result").write_text(json.dumps(result), encoding="utf-8")
             return 0
 
         run_apart(session, scratch, math.inf)
-        survivors, error = json.loads((scratch / "result").read_text(encoding="utf-8"))
+        survivors, late, error = json.loads((scratch / "result").read_text(encoding="utf-8"))
         if error not in {0, pytest.ExitCode.NO_TESTS_COLLECTED}:
             reason = scratch / ("failed" if (scratch / "failed").exists() else "output")
             report(reason.read_text(encoding="utf-8", errors="replace")[-4000:])
             raise SystemExit(f"{package}: {error}")
-    return [found[number] for number in survivors]
+    return survivors, late
 
 
 def record(package: Path, result: dict[str, int | str]) -> None:
@@ -443,6 +455,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--files", default="*.py", help="pattern for the names of the files to change")
     parser.add_argument("--without", default="", help="pattern for the names of test files to leave out: slow ones")
     parser.add_argument("--least", type=float, default=0, help="fail if a smaller percentage is killed")
+    parser.add_argument(
+        "--lenience",
+        type=float,
+        default=20,
+        metavar="SECONDS",
+        help="a fault whose tests take so much longer than five times their time without it counts as killed",
+    )
     parser.add_argument("--record", action="store_true", help=f"add the result to {RECORD}")
     parser.add_argument("--list", action="store_true", help="print the mutants without trying them")
     options = parser.parse_args(arguments)
@@ -457,12 +476,14 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.write("".join(f"{mutant}\n" for mutant in found))
             continue
         start = time.monotonic()
-        killed = len(found) - len(try_package(package, found, options.without))
+        survivors, late = try_package(package, found, options.without, options.lenience)
+        killed = len(found) - survivors
         share = 100 * killed / max(len(found), 1)
         weak += share < options.least
         sys.stdout.write(
             f"{name}: {killed} of {len(found)} killed ({share:.0f} %), seed {options.seed}, "
-            f"{len(accepted(package))} accepted as equivalent, {time.monotonic() - start:.0f} s\n"
+            f"{late} of them out of time, {len(accepted(package))} accepted as equivalent, "
+            f"{time.monotonic() - start:.0f} s\n"
         )
         sys.stdout.flush()
         if options.record:
@@ -472,6 +493,7 @@ def main(arguments: list[str] | None = None) -> int:
                 "seed": options.seed,
                 "mutants": len(found),
                 "killed": killed,
+                "late": late,
                 "equivalent": len(accepted(package)),
             }
             record(package, result)

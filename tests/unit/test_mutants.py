@@ -185,6 +185,19 @@ def test_accepted_mutants_are_left_out_and_a_failing_suite_is_refused(checkout: 
     assert "_small: 0 of 1 killed" in run(checkout, "--without=*_sums.py").stdout
 
 
+def test_a_fault_whose_tests_do_not_end_is_named(checkout: Path) -> None:
+    source = checkout / "plugins/module_utils/_small/sums.py"
+    source.write_text("def down(a):\n    while a:\n        a -= 1\n")
+    tests = checkout / "tests/unit/plugins/module_utils/_small/test_small_sums.py"
+    tests.write_text(tests.read_text().partition("def ")[0] + "def test_down():\n    sums.down(2)\n")
+    others = {"while a:": "while a: → while False:", "a -= 1": "1 → 2"}
+    entries = [{"file": "sums.py", "line": line, "change": change} for line, change in others.items()]
+    (checkout / "tests/mutants/equivalent.yml").write_text(yaml.safe_dump({"module_utils/_small": entries}))
+    late, change, total = run(checkout, "--lenience=0.1").stdout.splitlines()
+    assert (late, change) == ("out of time: plugins/module_utils/_small/sums.py:3: a -= 1", "    a -= 1 → pass")
+    assert total.startswith("_small: 1 of 1 killed (100 %), seed 1, 1 of them out of time, 2 accepted")
+
+
 def test_a_process_that_does_not_end_is_stopped(tmp_path: Path) -> None:
     assert mutants.run_apart(lambda: time.sleep(60) or 0, tmp_path, 0.5) is None
     assert mutants.run_apart(lambda: 3, tmp_path, 60) == 3

@@ -144,10 +144,13 @@ def _unreadable(path: Path, text: str) -> Iterator[Finding]:
     try:
         for _node in yaml.compose_all(text, LOADER):
             pass
+    except yaml.reader.ReaderError as error:  # it has no mark
+        line = text.encode()[: error.position].count(b"\n") + 1
+        yield _finding("inventory.yaml", None, key=f"{path}:{line}", problem=error.reason)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        mark = error.problem_mark
         line = mark.line + 1 if mark else 1
-        yield _finding("inventory.yaml", None, key=f"{path}:{line}", problem=error.problem or error.context)
+        yield _finding("inventory.yaml", None, key=f"{path}:{line}", problem=error.problem)
 
 
 def _twice(text: str) -> Iterator[tuple[str, int, int]]:

@@ -197,6 +197,7 @@ def test_what_was_verified_is_remembered(tmp_path: Path, files: list[store.File]
     store.write_marker(tmp_path, "org/tiny", "c0ffee", {"config.json": files[0].digest}, complete=False)
     recorded = store.read_marker(tmp_path)["files"]
     assert store.missing(tmp_path, files, recorded) == files[1:]
+    assert store.partial_size(tmp_path, files[0]) == 0, "it is whole, so it is no part"
     (tmp_path / "config.json").write_bytes(b"")
     assert store.missing(tmp_path, files, recorded) == files
     for damaged in (b'{"files": ["config.json"]}', b"[]", b"\xff", b'{"files": null}'):
@@ -220,6 +221,16 @@ def test_a_copied_file_is_compared_and_downloaded_only_if_it_differs(
     fetch_all(server, files[1:2], tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == WEIGHTS
     assert len(server.asked) == damaged
+
+
+def test_a_host_whose_openssl_refuses_sha1_for_security_compares_git_blobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        hashlib, "sha1", lambda _data, usedforsecurity=True: hashlib.sha256() if not usedforsecurity else None
+    )
+    (tmp_path / "a").write_bytes(b"")
+    assert store.digest(tmp_path / "a", "git") == hashlib.sha256().hexdigest()
 
 
 def test_a_partial_file_that_gets_its_final_name_meanwhile_has_no_size(

@@ -56,7 +56,10 @@ def test_a_model_in_one_file_needs_no_index(tmp_path: Path) -> None:
         (lambda m: cut(m / SHARDS[2], 40), [f"{SHARDS[2]} does not begin with a safetensors header"]),
         (lambda m: cut(m / SHARDS[2], len(safetensors()) - 9), [f"{SHARDS[2]} has 164 of 173 bytes"]),
         (lambda m: (m / "config.json").unlink(), ["config.json is missing"]),
-        (lambda m: (m / "model.safetensors.index.json").write_text("[]"), ["the index of its weights can't be read"]),
+        *(
+            (lambda m, text=text: (m / "model.safetensors.index.json").write_text(text), ["the index of its weights"])
+            for text in ("[]", "{", "{}", '{"weight_map": []}')
+        ),
     ],
 )
 def test_what_is_missing_or_cut_off_is_named(model: Path, spoil: Callable[[Path], None], said: list[str]) -> None:

@@ -23,6 +23,7 @@ LINKS = {
     "mgmt0": link("10.99.0.11/24", "fd00::7/64"),
     "enp1s0f0v0": link("10.100.0.1/24"),
     "cali1": link(link_netnsid=1),
+    "vpn0": link("10.97.0.1/24", link_netnsid=2),
     "wlan0": link("10.98.0.1/24"),
 }
 ROUTES = """\
@@ -31,6 +32,7 @@ default via 10.99.0.1 dev mgmt0 proto static metric 102
 
 blackhole 10.9.0.0/16 proto static
 10.42.0.9 dev cali1 scope link
+10.97.0.0/24 dev vpn0 scope link
 local 10.99.0.11 dev mgmt0 table local
 """
 ROUTES6 = """\
@@ -59,12 +61,15 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_everything_but_the_fabric_and_pods_is_observed() -> None:
     assert files.observe(["enp1s0f0v0"]) == (
         "interface mgmt0 that is up",
+        "interface vpn0 that is up",
         "interface wlan0 that is up",
         "address 10.99.0.11/24 of mgmt0",
         "address fd00::7/64 of mgmt0",
+        "address 10.97.0.1/24 of vpn0",
         "address 10.98.0.1/24 of wlan0",
         "route default via 10.99.0.1 dev mgmt0 proto static metric 102",
         "route blackhole 10.9.0.0/16 proto static",
+        "route 10.97.0.0/24 dev vpn0 scope link",
         "rule 52: from 198.51.100.7 lookup 52",
         "route fd00::/64 dev mgmt0 proto ra metric 100 pref medium",
         "rule 53: from fd00::/64 lookup 53",
@@ -81,6 +86,7 @@ def test_what_is_gone_and_a_new_default_route_are_differences(routes: list[str])
     assert found == [
         "other interfaces: the route default via 10.99.0.1 dev mgmt0 proto static metric 102 is gone",
         "other interfaces: the route blackhole 10.9.0.0/16 proto static is gone",
+        "other interfaces: the route 10.97.0.0/24 dev vpn0 scope link is gone",
         "other interfaces: the route fd00::/64 dev mgmt0 proto ra metric 100 pref medium is gone",
         "other interfaces: a new route default via 192.168.177.1 dev enp1s0f0v0 proto dhcp",
         "other interfaces: a new route default via 10.0.0.1 dev wlan0",

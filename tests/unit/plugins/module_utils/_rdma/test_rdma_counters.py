@@ -35,9 +35,9 @@ def test_ports_are_added_and_words_become_bytes() -> None:
 
 
 def test_a_counter_that_decreased_was_reset() -> None:
-    moved = delta({"a": {"xmit_bytes": 100}}, {"a": {"xmit_bytes": 30}, "b": {"xmit_bytes": 5}})
+    moved = delta({"a": {"xmit_bytes": 100, "rcv_bytes": 4}}, {"a": {"xmit_bytes": 30, "rcv_bytes": 9}, "b": {"x": 5}})
     # A counter that the first reading lacks would count since the machine started.
-    assert moved == {"a": {"xmit_bytes": 30}, "b": {}}
+    assert moved == {"a": {"xmit_bytes": 30, "rcv_bytes": 5}, "b": {}}
 
 
 def test_the_loopback_does_not_count_unless_named() -> None:

@@ -216,6 +216,7 @@ def test_ports_and_gids_are_in_the_order_of_their_numbers(tmp_path: Path) -> Non
                 (place / "gids" / index).write_text(f"fe80::{port.removeprefix('x') or 1}\n")
             (place / "gids/3").write_text("0000:0000:0000:0000:0000:0000:0000:0000\n")
             (place / "gids/4").write_text("no GID\n")
+            write(place / "gid_attrs/ndevs/9", "")
     (tmp_path / "class/infiniband/a/fw_ver").write_text("1.2\n")
     (tmp_path / "class/infiniband/a/hca_type").write_text("MT4129\n")
     found = read_devices(str(tmp_path))
@@ -224,7 +225,7 @@ def test_ports_and_gids_are_in_the_order_of_their_numbers(tmp_path: Path) -> Non
         ("b", None, None),
     ]
     assert [port.port for port in found[0].ports] == [2, 10]
-    assert [gid.index for gid in found[0].ports[0].gids] == [9, 11]
+    assert [(gid.index, gid.ndev) for gid in found[0].ports[0].gids] == [(9, None), (11, None)]
     first = found[0].ports[0]
     assert (first.state, first.rate_gbps, first.mtu, first.active_mtu) == (None, None, None, None)
 

@@ -61,9 +61,9 @@ def test_any_state_is_reached_and_left_again(before: Qos, wanted: Qos) -> None:
 
 @given(STATES)
 def test_the_configuration_keeps_what_was_before(before: Qos) -> None:
-    config = json.loads(qos.configuration(WANTED, {"p0": before}, ["p0"], 60))
+    config = json.loads(qos.configuration(WANTED, {"p1": UNTOUCHED, "p0": before}, ["p0"], 60))
     assert qos.from_dict(config["wanted"]) == WANTED
-    assert qos.from_dict(config["origin"]["p0"]) == before
+    assert {port: qos.from_dict(state) for port, state in config["origin"].items()} == {"p0": before, "p1": UNTOUCHED}
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,9 @@ def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank, monkeypatch: p
         assert b"gb10_transport_proven" in said and said.endswith(b"gb10_memory_step 0")
         with pytest.raises(HTTPError, match="404"):
             urllib.request.urlopen(f"{url}/token", timeout=5)
+        memory.judged_at -= 30
+        with pytest.raises(HTTPError, match="503"):
+            urllib.request.urlopen(f"{url}/live", timeout=5)
         # A client that asks nothing is sent away.
         monkeypatch.setattr(server.RequestHandlerClass, "timeout", server.RequestHandlerClass.timeout / 100)
         with socket.create_connection(server.server_address, timeout=5) as idle:

@@ -195,7 +195,7 @@ def test_a_condition_that_the_api_may_have_lost_is_written_again(
     rank.step()
     # The node's clock is set back meanwhile.
     clock[0] -= 86400
-    for _minute in range(5):
+    for _minute in range(9):
         clock[0] += 60
         rank.step(60)
     assert 'gb10_transport_verdict_age_seconds{instance="g",rank="0"} 0.0\n' in rank.watch.text
@@ -422,7 +422,7 @@ def test_only_the_head_asks_the_other_ranks_and_its_server(rank: Rank, monkeypat
 
 
 @pytest.mark.parametrize("error", [OSError("reset"), IncompleteRead(b""), ValueError("no JSON")])
-def test_every_rank_is_asked_although_the_first_one_fails(
+def test_every_rank_is_asked_although_one_of_them_fails(
     error: Exception, rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -430,7 +430,7 @@ def test_every_rank_is_asked_although_the_first_one_fails(
 
     def pod(name: str) -> dict[str, Any]:
         asked.append(name)
-        if name == "g-1-0":
+        if name == "g-2-0":
             first.set()
             raise error
         first.wait(5)

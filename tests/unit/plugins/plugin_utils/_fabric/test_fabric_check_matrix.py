@@ -48,11 +48,13 @@ def test_all_good() -> None:
 
 
 def test_a_direction_that_lost_packets_passes_and_is_named() -> None:
-    results = every("ab")
-    results["a"][0]["reason"] = "passes, but a first try lost all 3 packets"
-    found = matrix.ping_verdict(results, "ab")
+    results = every("abc")
+    for host in "bc":
+        results[host][0]["reason"] = "passes, but a first try lost all 3 packets"
+    found = matrix.ping_verdict(results, "abc")
     assert found["ok"]
-    assert found["msg"].endswith("a → b rail0 VF 0: passes, but a first try lost all 3 packets")
+    lost = "rail0 VF 0: passes, but a first try lost all 3 packets"
+    assert found["msg"].splitlines()[-2:] == [f"b → a {lost}", f"c → a {lost}"]
 
 
 def test_a_host_without_results_fails() -> None:

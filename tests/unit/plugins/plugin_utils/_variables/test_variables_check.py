@@ -75,6 +75,7 @@ def test_other_names_are_not_looked_at(name: str) -> None:
             ["rail0", "rail1"],
             "Write a list of mappings: one line per entry, as - {name: value, …}.",
         ),
+        ("sglang_memory_guard_percent", {"5": 3}, "Write a list."),
         ("gb10_fabric_pfs", ["enp1s0f0np0"], "Write a mapping, as {name: value}."),
         ("gb10_models_dir", "srv/models", "such as /srv/models"),
         ("k3s_api_host", "Spark1.LOCAL.", "could not resolve a .local name"),
@@ -115,6 +116,8 @@ def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, 
         {"gb10_models_dir": "", "k3s_api_host": "spark1.locale", "serving_plan_image": ""},
         {"node_tuning_swappiness": "", "gateway_image": "host:5000/a/b:v1"},
         {"multus_image": "ghcr.io/x/multus:v4@sha256:" + "0a" * 32},
+        {"sglang_question": "an option of the entry point chat"},
+        *({"gb10_kubeconfig": path} for path in ("~no.such.user/config", "~\0/config", f"/{300 * 'x'}/config")),
     ],
 )
 def test_values_in_the_forms_that_ansible_takes_pass(values: dict[str, Any]) -> None:
@@ -124,11 +127,13 @@ def test_values_in_the_forms_that_ansible_takes_pass(values: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("name", "least", "most"),
     [
-        ("models_share_port", 1, 65535),
+        *((f"{name}_port", 1, 65535) for name in ("ansible", "gateway", "k3s_api", "models_share", "serving_plan")),
+        ("nccl_verify_bandwidth_port", 1, 65535),
+        ("serving_plan_rendezvous_port", 1, 65535),
+        ("device_plugins_gpu_shares", 1, 128),
         ("models_streams", 1, 64),
         ("node_tuning_gpu_clock_mhz", 200, 5000),
         ("node_tuning_swappiness", 0, 200),
-        ("serving_plan_port", 1, 65535),
         ("sglang_startup_timeout", 60, 604800),
         ("sglang_memory_timeout", 0, 604800),
     ],
@@ -163,6 +168,8 @@ def test_one_host_is_named() -> None:
 def test_every_empty_or_missing_group_is_named() -> None:
     found = check_groups({"gb10_nodes": []}, ["gb10_servers", "gb10_nodes"])
     assert [finding.key for finding in found] == ["gb10_servers, gb10_nodes"]
+    assert "in these groups" in found[0].reason
+    assert "in this group" in check_groups({}, ["gb10_nodes"])[0].reason
     assert check_groups({"gb10_nodes": ["spark1"]}, ["gb10_nodes"]) == []
     # The cluster is not needed, so nobody has to be in it.
     assert check_groups({"gb10_nodes": ["spark1"], "gb10_cluster": ["spark2"]}, ["gb10_nodes"]) == []
@@ -333,9 +340,10 @@ def test_other_variables_of_ansible_are_not_misspelt() -> None:
 def test_a_tag_that_no_task_has_is_refused() -> None:
     known = ["fabric", "verify", "always"]
     assert check_tags({"--tags": ["fabric", "all"], "--skip-tags": ["verify", "never"]}, known) == []
-    found = [str(finding) for finding in check_tags({"--tags": ["fabirc"], "--skip-tags": ["x"]}, known)]
+    found = [str(finding) for finding in check_tags({"--tags": ["fabirc", "y"], "--skip-tags": ["x"]}, known)]
     assert "--tags = 'fabirc': no task of this playbook has this tag. Did you mean fabric?" in found[0]
-    assert "--skip-tags = 'x'" in found[1] and "Choose from all, always, fabric," in found[1]
+    assert "--tags = 'y'" in found[1] and "Choose from all, always, fabric," in found[1]
+    assert "--skip-tags = 'x'" in found[2]
 
 
 @pytest.mark.parametrize("name", ["gb10_kubeconfig", "k3s_kubeconfig", "k3s_airgap_dir", "multus_cni_archive"])
@@ -399,6 +407,13 @@ def test_ports_that_collide_are_named_once(values: dict[str, Any], key: str, oth
     (finding,) = check_ports(load_known(), {"spark1": values, "spark2": values})
     assert (finding.rule, finding.key, finding.severity) == ("variables.port", key, "error")
     assert finding.reason.startswith(f"{other} has the same port")
+
+
+def test_each_port_of_the_host_and_each_collision_is_named() -> None:
+    ports = [22, 2379, 2380, 5001, 6444, 10010, 10250, 10256, 10257, 10258, 10259]
+    hosts = {str(port): {"models_share_port": port, "gateway_port": 29000} for port in ports}
+    found = [(finding.key, finding.value) for finding in check_ports(load_known(), hosts)]
+    assert found == [("models_share_port", 22), ("gateway_port", 29000), *(("models_share_port", n) for n in ports[1:])]
 
 
 def test_other_ports_do_not_collide() -> None:

@@ -22,7 +22,7 @@ def inventory(directory: Path, *files: str) -> list[tuple[str, str]]:
         path = directory / file
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text("a: 1\n")
-    found = check_files([directory], ["all", "gb10_nodes"], ["spark1"])
+    found = check_files([directory], ["all", "gb10_nodes"], ["spark1", "spark2.lan"])
     return [(finding.severity, finding.key) for finding in found]
 
 
@@ -41,7 +41,8 @@ def test_a_file_with_an_extension_that_ansible_does_not_read_is_refused(tmp_path
 
 def test_a_backup_beside_the_file_that_is_read_is_no_mistake(tmp_path: Path) -> None:
     files = ["group_vars/all.yml", *(f"group_vars/gb10_nodes.yml{end}" for end in ("", ".bak", "~"))]
-    assert inventory(tmp_path, *files, "group_vars/README.md", "host_vars/spark1.yml") == []
+    files += ["group_vars/README.md", "host_vars/spark1.yml", "host_vars/spark2.lan/a.yml"]
+    assert inventory(tmp_path, *files) == []
 
 
 def test_a_misspelt_directory_of_variables_is_refused(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_a_misspelt_directory_of_variables_is_refused(tmp_path: Path) -> None:
 def test_a_directory_of_inventories_is_refused_with_their_names(tmp_path: Path) -> None:
     for name in ("mine", "spare"):
         (tmp_path / name / "group_vars").mkdir(parents=True)
-    (finding,) = check_sources([str(tmp_path), "192.0.2.1,"])
+    (finding,) = check_sources(["192.0.2.1,", str(tmp_path)])
     assert finding.key == f"-i {tmp_path}"
     assert finding.remedy == f"Name one of them with -i: {tmp_path}/mine, {tmp_path}/spare."
     assert check_sources([str(tmp_path / "mine")]) == []
@@ -109,10 +110,15 @@ def test_a_key_that_a_mapping_has_twice_is_named_whatever_ansible_is_set_to(tmp_
     variables.write_text("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  61\nc: 3\n")
     hosts = tmp_path / "hosts.yml"
     hosts.write_text("spark1: {ansible_host: a, gb10_node_id: 1, gb10_node_id: 2}\nspark2:\n- {e: 1}\n- {e: 2}\n")
+    (tmp_path / "c.yml").write_text("a: &a [{f: 1, f: 2}]\nb: *a\n")
     (tmp_path / "hosts").write_text("[gb10_nodes]\nspark1 a=1\nspark1 a=2\n")
-    found = {finding.key: finding.reason for finding in check_text([str(tmp_path)])}
-    assert list(found) == [f"{variables}:6: c", f"{hosts}:1: gb10_node_id"]
-    assert found[f"{variables}:6: c"].startswith("line 2 has this key")
+    found = check_text([str(tmp_path)])
+    assert [finding.key for finding in found] == [
+        f"{tmp_path}/c.yml:1: f",
+        f"{variables}:6: c",
+        f"{hosts}:1: gb10_node_id",
+    ]
+    assert found[1].reason.startswith("line 2 has this key")
 
 
 def test_a_node_id_that_yaml_reads_as_octal_is_named(tmp_path: Path) -> None:
@@ -140,6 +146,7 @@ def test_a_node_id_that_yaml_reads_as_octal_is_named(tmp_path: Path) -> None:
         ("group_vars/all", 'a: "x\n', 2),
         ("host_vars/spark1/a.yaml", "a:\n\t- 1\n", 2),
         ("host_vars/spark1/a.yml", "a: @x\n", 1),
+        ("group_vars/all.yml", "# Köln\na: 1\nb: \x07\n", 3),
         ("group_vars/all.json", '{\n\t"a": 1\n}\n', 0),
         ("hosts", "[gb10_nodes]\nspark1 a='x: [\n", 0),
         ("group_vars/all.yml", "a: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  61\n", 0),
