@@ -15,7 +15,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_st
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, RANK, SIDECAR
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
+    FALLBACK,
+    HUNG,
+    INSTANCE,
+    RANK,
+    SIDECAR,
+    SUPERVISOR,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.start_log import progress
@@ -28,6 +35,8 @@ CONTAINER = "sglang"
 READ_LINES = 500
 # SGLang prints all its arguments on one line of several thousand characters.
 WIDTH = 240
+# A restart of a group leaves 20 lines per rank in the supervisor's log.
+HANG_LINES = 2000
 LOG_LINE = "    log: "
 # A line with less confidence than this is only a hint.
 PROBABLE = 0.3
@@ -74,6 +83,19 @@ class Members:
             if not error.status:
                 raise
             return []
+
+    def last_hang(self) -> str:
+        """Return when and why the group hung last, in the words of its supervisor's log; empty if it does not say."""
+        for pod in self._cluster.pods(self._namespace, f"{SUPERVISOR}={self._instance}"):
+            try:
+                lines = self._cluster.log_end(self._namespace, pod["metadata"]["name"], "supervisor", HANG_LINES)
+            except ClusterError as error:
+                if not error.status:
+                    raise
+                continue
+            if told := [line for line in lines if HUNG in line]:
+                return told[-1].replace(HUNG, "")
+        return ""
 
     def head_output(self, group: status.Group, command: list[str]) -> str:
         head = min(group.ranks, key=lambda rank: rank.rank)
@@ -183,7 +205,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     options = module.params
     result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}}
     result |= {"causes": [], "waited": 0.0, "done": True, "head_output": ""}
-    result |= {"events": [], "hints": []}
+    result |= {"events": [], "hints": [], "last_hang": ""}
     before: dict[str, Any] = options["progress"]
     moved: float = before.get("moved", 0.0)
     part = Slice(options["wait_timeout"] + moved, before)
@@ -212,6 +234,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         }
         causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, members.nccl_lines(rank) + log)]
         warnings = [] if group.ready else members.warnings()
+        # Who waits for a start, or asks the server, wants to know about that.
+        hang = "" if options["wait_timeout"] or options["head_command"] else members.last_hang()
         if group.ready and options["head_command"]:
             result["head_output"] = members.head_output(group, options["head_command"])
     except ClusterError as error:
@@ -219,9 +243,9 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     waited = round(part.waited, 1)
     shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}
     result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
-    result |= {"events": warnings, "hints": remedies(warnings)}
+    result |= {"events": warnings, "hints": remedies(warnings), "last_hang": hang}
     head = headline(options["instance"], group, waited if options["wait_timeout"] else None)
-    result["msg"] = report(group, shown, causes, head, warnings)
+    result["msg"] = report(group, shown, causes, head, warnings) + (f"\nLast hang: {hang}" if hang else "")
     if options["wait_timeout"] and not group.ready:
         module.fail_json(**result)
     module.exit_json(**result)

@@ -36,6 +36,8 @@ TRANSPORT = "gb10.cluster/transport"
 # The condition that says whether the rank's node has enough memory, and its reason when the whole group has to stop.
 MEMORY = "gb10.cluster/memory"
 MEMORY_OUT = "MemoryOut"
+# What the supervisor's log says before the finding about a hang.
+HUNG = "why the group hung: "
 # The container of a rank's pod that reads NCCL's files; it also runs while the server is down.
 SIDECAR = "transport"
 

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Restart all ranks of a serving group together when the head is stuck or a rank was lost.
 
-Runs in its own pod, whose RBAC permits only reading and deleting the group's pods; standard library only. If the
-process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Five cases
-need this program: a frozen rank (the head answers 503 forever and never exits), a start that makes no progress, a rank
-that restarted without the others noticing, a rank that crashes again and again in its pod, and a node that runs out of
-memory.
+Runs in its own pod, whose RBAC permits only reading and deleting the group's pods and writing events; standard library
+only. If the process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Five
+cases need this program: a frozen rank (the head answers 503 forever and never exits), a start that makes no progress, a
+rank that restarted without the others noticing, a rank that crashes again and again in its pod, and a node that runs
+out of memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import json
+import threading
 import time
 import urllib.request
 from dataclasses import dataclass, field
@@ -21,8 +23,9 @@ from typing import Any
 
 from .._in_pod.api import InPodApi
 from .._in_pod.pages import say
-from .._kube.labels import MEMORY, MEMORY_OUT, SIDECAR
+from .._kube.labels import HUNG, MEMORY, MEMORY_OUT, SIDECAR, SUPERVISOR
 from .._kube.start_log import progress
+from .hang import judge
 
 # A head is warm once it generated this many tokens in each of so many checks (five minutes). Health requests generate
 # one token each, so they do not count as work.
@@ -162,6 +165,12 @@ def decide(
     return _overdue(history, limits, now, old) or _crashes(seen, history, limits)
 
 
+def hangs(seen: list[Seen], history: History) -> bool:
+    """Tell whether a group that has to restart runs as one, so that what its ranks wait for is a question."""
+    one_group = history.part_since is None and all(pod.running for pod in seen)
+    return one_group and not any(pod.memory for pod in seen)
+
+
 def _counted(pod: Seen) -> tuple[str, int]:
     """Return the uid of a pod and how often its process was restarted."""
     uid, _slash, restarts = pod.incarnation.partition("/")
@@ -249,6 +258,8 @@ SHOWN_LINES = 20
 # Lines of a rank's log of which the last one shows whether its start goes on: probes cause a line every few seconds.
 LAST_LINES = 50
 _HTTP = urllib.request.build_opener()
+# Bytes of a rank's evidence that are read; characters of a finding, of which an event takes a thousand.
+EVIDENCE_BYTES, LONGEST_FINDING = 1 << 17, 900
 
 
 class SupervisorApi(InPodApi):
@@ -271,6 +282,12 @@ class SupervisorApi(InPodApi):
         except (OSError, http.client.HTTPException):
             return None
         return [line for log in logs for line in progress(log.splitlines())[-1:]]
+
+    def tell(self, pod: Seen, reason: str, message: str) -> None:
+        """Record an event about a pod."""
+        uid = pod.incarnation.partition("/")[0]
+        about = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": self.namespace, "uid": uid}
+        self.record_event(about, reason, message, True, SUPERVISOR)
 
     def _log(self, name: str, container: str, lines: int, previous: bool) -> str:
         try:
@@ -304,6 +321,42 @@ def work_done(address: str, port: int) -> str:
     except (OSError, http.client.HTTPException):
         return ""
     return "\n".join(line for line in text.splitlines() if line.startswith(WORK))
+
+
+def ask_ranks(addresses: list[str], port: int, seconds: float) -> list[Any]:
+    """Return the evidence of each rank, None of those that did not give it within so many seconds in all."""
+    found: list[Any] = [None] * len(addresses)
+
+    def ask(rank: int) -> None:
+        try:
+            with _HTTP.open(f"http://{addresses[rank]}:{port}/hang", timeout=seconds) as answer:
+                found[rank] = json.loads(answer.read(EVIDENCE_BYTES))
+        except Exception as error:
+            # Any error: a rank that answers nonsense is one that does not answer.
+            say(f"rank {rank} says nothing about the hang: {repr(error)[:200]}")
+
+    threads = [threading.Thread(target=ask, args=(rank,), daemon=True) for rank in range(len(addresses))]
+    until = time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return list(found)
+
+
+def explain(api: SupervisorApi, seen: list[Seen], options: argparse.Namespace) -> None:
+    """Say, record and save why a group hangs, within a limited time; an error must not keep it from its restart."""
+    try:
+        addresses = [pod.address for pod in seen]
+        given = ask_ranks(addresses, options.evidence_port, options.evidence_seconds)
+        text = "; ".join(judge(given, addresses))[:LONGEST_FINDING]
+        say(f"{HUNG}{text}")
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        kept = f"{text}\n{json.dumps(given, indent=1)}\n"
+        (options.logs / f"{stamp}-hang.log").write_text(kept, encoding="ascii", errors="replace")
+        api.tell(seen[0], "GroupHung", text)
+    except Exception as error:
+        say(f"the hang could not be told: {repr(error)[:200]}")
 
 
 def keep_logs(api: SupervisorApi, pods: list[str], directory: Path, lines: int, previous: bool = False) -> None:
@@ -347,6 +400,8 @@ def check(
     why = decide(seen, healthy, history, limits, time.monotonic(), work, said)
     if why:
         say(f"restarting the group: {why}")
+        if options.evidence_port and hangs(seen, history):
+            explain(api, seen, options)
         keep_logs(api, pods, options.logs, options.log_lines)
         # Rank 0 first: from SGLang 0.5.21 on a worker ignores SIGTERM until the head is gone.
         for name in pods:
@@ -384,6 +439,8 @@ def main() -> None:
     parser.add_argument("--stuck-after", type=float, default=Limits.stuck_after)
     parser.add_argument("--first-step-timeout", type=float, default=Limits.first_step)
     parser.add_argument("--start-timeout", type=float, default=Limits.start)
+    parser.add_argument("--evidence-port", type=int, help="of the page with which a rank tells about a hang")
+    parser.add_argument("--evidence-seconds", type=float, default=20)
     parser.add_argument("--grace", type=int, default=10)
     parser.add_argument("--logs", type=Path, default=Path("/var/log/group"))
     parser.add_argument("--log-lines", type=int, default=400)

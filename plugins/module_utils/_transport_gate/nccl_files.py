@@ -44,6 +44,13 @@ def open_file(path: Path) -> Iterator[Callable[[int], bytes]]:
         yield stream.read
 
 
+def last_lines(path: Path, size: int, count: int) -> list[str]:
+    """Return the last lines of a regular file, read from its last ``size`` bytes; raise OSError."""
+    with _opened(path) as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
+        return stream.read(size).decode(errors="replace").splitlines()[-count:]
+
+
 @dataclass(frozen=True)
 class Look:
     """The files at one moment.

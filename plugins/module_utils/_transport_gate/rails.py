@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from .._rdma.counters import SCRIPT, parse_counters
 from .._rdma.gids import ROCE_V2, parse_state, read_devices
 from .._sriov.physical_functions import read_int, read_link, read_text
 from .state import Rail
@@ -15,6 +18,14 @@ from .state import Rail
 def _has_carrier(interface: str) -> bool:
     # The kernel refuses this read while the interface is set down.
     return read_int(Path("/sys/class/net", interface, "carrier")) == 1
+
+
+def counted(sysfs_root: str) -> dict[str, Any]:
+    """Return the counters of all devices and interfaces as ``parse_counters`` does; raise OSError, SubprocessError."""
+    command = ["/bin/sh", "-c", SCRIPT, "sh", sysfs_root, "/sys"]
+    # pylint: disable-next=ansible-bad-function
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    return parse_counters(ran.stdout)
 
 
 def link(interface: str) -> dict[str, int | None]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -30,9 +29,9 @@ from .._in_pod import pages
 from .._in_pod.api import timestamp
 from .._nccl.blinders import blinder
 from .._nccl.verdict import expectation, nothing_read
-from .._rdma.counters import SCRIPT, parse_counters
 from . import generations, rails
 from .api import PodApi
+from .evidence import PAGE, Evidence
 from .judgement import Judgement
 from .keeper import keep, lives
 from .metrics import render
@@ -183,10 +182,7 @@ class Watch:
         except OSError as error:
             # A start of the server deletes the files of the start before it. If this stays, the proof is lost.
             self._judged, self._signature = nothing_read(f"NCCL's files can't be read: {error}"), ()
-        command = ["/bin/sh", "-c", SCRIPT, "sh", self.gate.sysfs_root, "/sys"]
-        # pylint: disable-next=ansible-bad-function
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        self._counted = parse_counters(ran.stdout)
+        self._counted = rails.counted(self.gate.sysfs_root)
         if now - self._rails_read >= _RAILS_EVERY:
             self._rails, self._rails_read = rails.gids_and_mtus(self.gate.rails, self.gate.sysfs_root), now
             # The server collects its metrics between two tokens, so it is asked rarely.
@@ -238,10 +234,14 @@ class Watch:
             say(f"{condition.reason}: {condition.message}")
 
 
-def serve_metrics(gate: Gate, watch: Watch | None, memory: NodeMemory | None = None) -> ThreadingHTTPServer:
-    """Answer Prometheus and the kubelet's probes in a thread of its own."""
+def serve_metrics(
+    gate: Gate, watch: Watch | None, memory: NodeMemory | None = None, evidence: Evidence | None = None
+) -> ThreadingHTTPServer:
+    """Answer Prometheus, the kubelet's probes and the supervisor in threads of their own."""
 
     def page(path: str) -> tuple[int, str]:
+        if path == PAGE and evidence:
+            return evidence.answer()
         watched = [part for part in (watch, memory) if part]
         lives = all(time.monotonic() - part.judged_at < _HUNG for part in watched)
         # Without the API server, only the kubelet can take the pod out of the Service.
@@ -294,7 +294,7 @@ def work(options: argparse.Namespace) -> None:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api) if gate.expect else None
         memory = NodeMemory(gate.memory, api, gate.labels) if gate.memory else None
-        serve_metrics(gate, watch, memory)
+        serve_metrics(gate, watch, memory, Evidence(options.nccl_logs, gate.rails, gate.sysfs_root))
         steps = [memory.step] if memory else []
         for step in (*steps, *((watch.step, watch.ask, watch.publish) if watch else ())):
             threading.Thread(target=forever, args=(options.interval, step), daemon=True).start()

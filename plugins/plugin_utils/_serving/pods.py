@@ -137,7 +137,7 @@ def command(entry: RankPlan, plan: Plan, options: PodOptions) -> list[str]:
         local = [*plan.paths, *(staged_path(name, plan.models_dir) for name in plan.models if plan.models_dir)]
         steps += [word for path in local for word in ("--model", path)]
     server = entry.argv if options.open_routes else ("python3", f"{FILES}/front_door.py", *entry.argv[2:])
-    return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, *steps, "--", *server]
+    return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, "--witness", *steps, "--", *server]
 
 
 def own_addresses() -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import 
 from .fallback import Fallback
 from .model import Plan
 from .pods import PodOptions, account, code_volume, container, deployment, key_of, role, start_limit, tolerations
+from .sidecar import metrics_port as evidence_port
 from .volumes import CLAIMS
 
 PROGRAM = "_supervisor.supervise"
@@ -52,7 +53,7 @@ def supervising(plan: Plan, options: PodOptions, groups: Sequence[Plan]) -> dict
     arguments += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after)]
     start = max(start_limit(one, options) for one in groups)
     arguments += ["--first-step-timeout", str(options.first_step_timeout), "--start-timeout", str(start)]
-    arguments += ["--logs", LOGS]
+    arguments += ["--logs", LOGS, "--evidence-port", str(evidence_port(plan))]
     made = container("supervisor", PROGRAM, arguments, plan, options)
     made["volumeMounts"].append({"name": "logs", "mountPath": LOGS})
     return made
@@ -63,6 +64,7 @@ def pod_rules(pods: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"apiGroups": [""], "resources": ["pods"], "resourceNames": list(pods), "verbs": ["get", "delete"]},
         {"apiGroups": [""], "resources": ["pods/log"], "resourceNames": list(pods), "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     ]
 
 
@@ -154,7 +156,6 @@ def _rights(plan: Plan, fallback: Fallback, meta: Mapping[str, Any]) -> list[dic
         *pod_rules([rank.pod for rank in ranks]),
         scale | {"verbs": ["get", "patch"]},
         status | {"verbs": ["get", "patch"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     ]
     nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     return [

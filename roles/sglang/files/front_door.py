@@ -11,15 +11,19 @@ NetworkPolicy applies, answers nothing. A process of the pod itself gets everyth
 pod, or forward its port, may administer its server.
 
 The door is uvicorn's outermost application, so a header such as X-Forwarded-For cannot change what it sees. A process
-that the server spawns runs this file again before its own work, because it stays the module ``__main__``.
+that the server spawns runs this file again before its own work, because it stays the module ``__main__``. So each of
+them also writes the stacks of its threads when witness.py signals it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import ipaddress
 import json
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.util import find_spec
@@ -37,6 +41,8 @@ PUBLIC = (
     *("/model_info", "/get_model_info", "/server_info", "/get_server_info"),
 )
 ADDRESSES = "GB10_POD_IPS"
+# start_rank.py makes this directory.
+STACKS = Path("/tmp/gb10-stacks")
 ANSWER = json.dumps(
     {
         "error": {
@@ -109,6 +115,13 @@ def own_addresses() -> frozenset[str]:
     return found
 
 
+def show_stacks() -> None:
+    """Write the stacks of all threads at SIGUSR2, which works while a thread holds the interpreter's lock."""
+    with contextlib.suppress(OSError):
+        # The signal handler uses the file for as long as the process runs.
+        faulthandler.register(signal.SIGUSR2, (STACKS / str(os.getpid())).open("w", encoding="utf-8"))
+
+
 def main() -> None:
     """Run the module as ``python3 -m`` does; its arguments follow its name."""
     sys.path[0] = str(Path.cwd())
@@ -121,5 +134,6 @@ def main() -> None:
 
 if __name__ in {"__main__", "__mp_main__"}:
     install(own_addresses())
+    show_stacks()
 if __name__ == "__main__":
     main()

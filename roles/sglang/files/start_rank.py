@@ -42,6 +42,9 @@ LARGE = 2 << 20
 # Variables that can keep NCCL from writing its transport. The plan refuses them, but the image may set them too.
 HIDING = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_CONF_FILE", "NCCL_ENV_PLUGIN", "NCCL_HOSTID")
 INDEX = "model.safetensors.index.json"
+WITNESS = Path(__file__).with_name("witness.py")
+# witness.py reads the stacks that each process of front_door.py writes there.
+STACKS = Path("/tmp/gb10-stacks")
 
 
 class RefusedError(Exception):
@@ -64,6 +67,15 @@ def fresh_directory(base: Path) -> Path:
     said.write_text(json.dumps({name: os.environ[name] for name in HIDING if name in os.environ}), encoding="utf-8")
     said.chmod(0o644)
     return made
+
+
+def start_witness(base: Path) -> None:
+    """Start the program that says what this rank's processes do; without it, only a hang is explained less."""
+    with contextlib.suppress(OSError):
+        STACKS.mkdir(mode=0o700, exist_ok=True)
+        quiet = subprocess.DEVNULL
+        # It becomes a child of the server, and ends with it.
+        subprocess.Popen([sys.executable, str(WITNESS), str(base)], stdin=quiet, stdout=quiet, stderr=quiet)
 
 
 def size_of(meminfo: Path, name: str) -> float:
@@ -184,6 +196,7 @@ def wait_for_memory(weights: float, fraction: float, least: float, most: float, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nccl-logs", required=True, type=Path, metavar="DIRECTORY")
+    parser.add_argument("--witness", action="store_true", help="start the program that tells about a hang")
     figures = ("WEIGHTS_GIB", "FRACTION", "LEAST_GIB", "MOST_GIB", "TIMEOUT")
     parser.add_argument("--memory", nargs=5, type=float, metavar=figures, help="wait until the weights fit")
     parser.add_argument("--model", action="append", default=[], type=Path, metavar="DIRECTORY")
@@ -213,6 +226,8 @@ def main() -> None:
         done = subprocess.run([sys.executable, str(patch)], check=False)
         if done.returncode:
             sys.exit(f"patch {patch.stem} failed with exit code {done.returncode}; the server is not started")
+    if options.witness:
+        start_witness(options.nccl_logs)
     os.execvp(command[0], command)
 
 

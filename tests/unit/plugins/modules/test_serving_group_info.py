@@ -253,3 +253,30 @@ def test_a_status_shows_the_log_of_the_container_that_runs(
     api.install(monkeypatch)
     assert run(capsys)[1]["logs"] == {"g-0-0": ["now"]}
     assert {ask["previous"] for ask in api.asked if ask.get("container") == "sglang"} == {"false"}
+
+
+HANG = [
+    "[2026-11-29 03:00:00] why the group hung: rank 0: old",
+    "[2026-11-29 04:00:00] why the group hung: rank 1: new",
+]
+
+
+@pytest.mark.parametrize(
+    ("log", "timeout", "told"),
+    [
+        ([*HANG, "watching g-0-0"], 0, "[2026-11-29 04:00:00] rank 1: new"),
+        (HANG, 60, ""),
+        (["watching g-0-0"], 0, ""),
+        (kubernetes.client.ApiException(status=403), 0, ""),
+    ],
+)
+def test_a_status_tells_why_the_group_hung_last(
+    log: Any, timeout: int, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = FakeApi(pods=[pod(True)], logs={"g-0-0": log if isinstance(log, Exception) else ["\n".join(log)]})
+    api.install(monkeypatch)
+    result = run(capsys, wait_timeout=timeout)[1]
+    assert result["last_hang"] == told
+    assert ("Last hang: " in result["msg"]) is bool(told)
+    asked = [ask for ask in api.asked if ask.get("label_selector") == "gb10.cluster/supervisor=g"]
+    assert bool(asked) is (timeout == 0)

@@ -51,6 +51,20 @@ def test_the_sidecar_can_read_which_variables_may_hide_the_transport(tmp_path: P
     assert written.stat().st_mode & 0o777 == 0o644
 
 
+def test_a_rank_has_a_witness_beside_its_server(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setenv("NCCL_DEBUG_FILE", "restored after the test")
+    monkeypatch.setattr(started, "fresh_directory", lambda base: base / "1")
+    monkeypatch.setattr(started, "STACKS", tmp_path / "stacks")
+    monkeypatch.setattr(started.subprocess, "Popen", lambda words, **_quiet: ran.append(words))
+    monkeypatch.setattr(started.os, "execvp", lambda _program, words: ran.append(words))
+    for more in ([], ["--witness"]):
+        monkeypatch.setattr(started.sys, "argv", ["start_rank.py", "--nccl-logs", str(tmp_path), *more, "--", "server"])
+        started.main()
+    assert ran == [["server"], [sys.executable, str(FILE.with_name("witness.py")), str(tmp_path)], ["server"]]
+    assert (tmp_path / "stacks").stat().st_mode & 0o777 == 0o700
+
+
 def test_links_and_files_that_a_server_left_are_deleted_and_not_followed(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()

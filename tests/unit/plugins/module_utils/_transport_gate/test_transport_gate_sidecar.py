@@ -468,7 +468,7 @@ def test_very_long_files_are_judged_rarely_and_a_start_at_once(rank: Rank, monke
 
 
 def test_gids_are_read_every_15_seconds_also_without_counters(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidecar, "SCRIPT", "exit 3")
+    monkeypatch.setattr(sidecar.rails, "SCRIPT", "exit 3")
     rank.nccl("1")
     assert rank.step() == "Proven"
     (rank.port / "gids/3").unlink()

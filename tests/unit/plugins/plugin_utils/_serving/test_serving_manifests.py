@@ -196,7 +196,7 @@ def test_nccl_writes_to_a_directory_of_its_own_that_an_unprivileged_sidecar_read
     assert {"name": "nccl", "emptyDir": {"sizeLimit": "1Gi"}} in spec["volumes"]
     assert {"name": "nccl", "mountPath": "/var/log/nccl"} in server["volumeMounts"]
     assert {"name": "nccl", "mountPath": "/var/log/nccl", "readOnly": True} in sidecar["volumeMounts"]
-    assert server["command"][:5] == ["python3", "/opt/gb10/start_rank.py", "--nccl-logs", "/var/log/nccl", "--"]
+    assert server["command"][:5] == ["python3", "/opt/gb10/start_rank.py", "--nccl-logs", "/var/log/nccl", "--witness"]
     assert sidecar["securityContext"] == pods.SECURITY["restricted"] | {"readOnlyRootFilesystem": True}
     assert "transport-account" not in json.dumps(server)
     assert spec["readinessGates"] == [{"conditionType": "gb10.cluster/transport"}]
@@ -266,12 +266,16 @@ def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
     objects = rendered()
     (role,) = [o for o in objects if o["kind"] == "Role" and o["metadata"]["name"].endswith("-supervisor")]
     pods_of_group = [f"gemma-4-31b-it-{rank}-0" for rank in range(4)]
-    assert [rule["resourceNames"] for rule in role["rules"]] == [pods_of_group, pods_of_group]
-    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "delete"}
+    *own, events = role["rules"]
+    assert [rule["resourceNames"] for rule in own] == [pods_of_group, pods_of_group]
+    assert {verb for rule in own for verb in rule["verbs"]} == {"get", "delete"}
+    assert events == {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}
     (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["securityContext"]["runAsNonRoot"] is True
     assert ",".join(pods_of_group) in container["command"]
+    port = container["command"][container["command"].index("--evidence-port") + 1]
+    assert port == str(sidecar_settings(objects, 3).metrics_port)
     assert labels.RANK not in deployment["spec"]["template"]["metadata"]["labels"]
 
 
@@ -345,10 +349,10 @@ def test_the_same_plan_gives_the_same_objects() -> None:
 def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
     plan = sample_plan({"patches": (Patch("sm121", "x", needed=True), Patch("old", "y", needed=False))})
     command = pods.command(plan.ranks[0], plan, pods.PodOptions())
-    assert command[2:7] == ["--nccl-logs", "/var/log/nccl", "--patch", "/opt/gb10-patches/sm121.py", "--"]
-    assert command[7:10] == ["python3", "/opt/gb10/front_door.py", "sglang.launch_server"]
-    assert tuple(command[9:]) == plan.ranks[0].argv[2:]
-    assert tuple(pods.command(plan.ranks[0], plan, pods.PodOptions(open_routes=True))[7:]) == plan.ranks[0].argv
+    assert command[2:8] == ["--nccl-logs", "/var/log/nccl", "--witness", "--patch", "/opt/gb10-patches/sm121.py", "--"]
+    assert command[8:11] == ["python3", "/opt/gb10/front_door.py", "sglang.launch_server"]
+    assert tuple(command[10:]) == plan.ranks[0].argv[2:]
+    assert tuple(pods.command(plan.ranks[0], plan, pods.PodOptions(open_routes=True))[8:]) == plan.ranks[0].argv
     objects = sm.render(plan, pods.PodOptions(), FILES, {"sm121.py": "print()\n"})
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"] == [
         "gemma-4-31b-it-files",
@@ -362,7 +366,7 @@ def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
 def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() -> None:
     plan = sample_plan({"load": Load(weights=14.6, fraction=0.8, least=103.0, most=109.0)})
     assert Plan.from_dict(plan.as_dict()) == plan
-    assert pods.command(plan.ranks[0], plan, pods.PodOptions())[4:11] == [
+    assert pods.command(plan.ranks[0], plan, pods.PodOptions())[5:12] == [
         "--memory",
         "14.6",
         "0.8",
@@ -374,7 +378,7 @@ def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() ->
     assert "--memory" not in pods.command(plan.ranks[0], plan, pods.PodOptions(memory_timeout=0))
     staged = replace(plan, models=("org/a",), models_dir="/srv/models", paths=("/srv/models/own",))
     words = pods.command(staged.ranks[0], staged, pods.PodOptions())
-    assert words[10:17] == ["--shares", "4", "--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
+    assert words[11:18] == ["--shares", "4", "--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
     assert "--memory" not in pods.command(plan.ranks[0], sample_plan(), pods.PodOptions())
 
 

@@ -1,0 +1,152 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say what the processes of a rank do, when the sidecar asks. Runs beside the server in its container; stdlib only.
+
+Only a process of the same container may see and signal the server's processes. A signal makes each process that runs
+front_door.py write the stacks of its threads: names of functions, files and lines, and no values. Of a command line
+only the name of the program is said, because the rest may have keys.
+
+The sidecar reaches the socket in the directory of NCCL's files, which both containers have; no port is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SOCKET = "witness"
+# Each process that runs front_door.py has a file there, named by its number.
+STACKS = Path("/tmp/gb10-stacks")
+SHOW_STACKS = signal.SIGUSR2
+# Seconds over which the processor time is counted, and in which the stacks are written.
+LOOK = 2.0
+EVERY = 5.0
+PROCESSES, THREADS, FRAMES = 16, 8, 8
+# Bytes of an answer, and of a file of stacks that are read
+MOST, READ = 1 << 15, 1 << 16
+FRAME = re.compile(r'  File "(?P<file>[^"\n]+)", line (?P<line>\d+|\?\?\?) in (?P<name>[^\n]+)')
+CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process: its state as in /proc (T is stopped, Z has ended), and its processor time in clock ticks."""
+
+    pid: int
+    started: str
+    name: str
+    state: str
+    ticks: int
+
+
+def name_of(words: list[str], short: str) -> str:
+    """Return the name of a program: SGLang's own title, or the file of a script or program; ``short`` if it is gone."""
+    if words[0].startswith("sglang::"):
+        return words[0].split()[0][:60]
+    program = words[0].rpartition("/")[2]
+    script = words[1] if len(words) > 1 and program.startswith("python") else ""
+    return (program if not script or script.startswith("-") else script.rpartition("/")[2])[:60] or short
+
+
+def processes(proc: Path) -> Iterator[Process]:
+    """Yield the processes of this container but the own one; one that ends meanwhile is left out."""
+    for entry in proc.iterdir():
+        if entry.name.isdecimal() and entry.name != str(os.getpid()):
+            with suppress(OSError, ValueError, IndexError):
+                before, _end, after = (entry / "stat").read_text(errors="replace").rpartition(")")
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                own = after.split()
+                name = name_of(words, before.partition("(")[2])
+                yield Process(int(entry.name), own[19], name, own[0], int(own[11]) + int(own[12]))
+
+
+def shows_stacks(proc: Path, pid: int, stacks: Path) -> bool:
+    """Tell whether a process writes its stacks at the signal; the signal would end any other one."""
+    with suppress(OSError):
+        caught = CAUGHT.search((proc / str(pid) / "status").read_text(errors="replace"))
+        return (stacks / str(pid)).exists() and bool(caught and int(caught[1], 16) >> (SHOW_STACKS - 1) & 1)
+    return False
+
+
+def threads(text: str) -> list[list[str]]:
+    """Return the innermost frames of each thread of a file of stacks; the main thread is the last one."""
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        frame = FRAME.fullmatch(line)
+        if frame and found:
+            found[-1].append(f"{frame['name'][:60]} ({'/'.join(frame['file'].split('/')[-2:])[:80]}:{frame['line']})")
+        elif not frame and line.endswith("(most recent call first):"):
+            found.append([])
+    return [frames[:FRAMES] for frames in found[-THREADS:]]
+
+
+def testimony(known: set[str], proc: Path = Path("/proc"), stacks: Path = STACKS) -> dict[str, Any]:
+    """Return what the processes do, and which of the ``known`` names no process has any more."""
+    before = {(one.pid, one.started): one for one in processes(proc)}
+    for pid, _started in before:
+        if shows_stacks(proc, pid, stacks):
+            with suppress(OSError):
+                os.truncate(stacks / str(pid), 0)
+                os.kill(pid, SHOW_STACKS)
+    time.sleep(LOOK)
+    found = []
+    hertz = os.sysconf("SC_CLK_TCK")
+    now = list(processes(proc))
+    for one in now:
+        earlier = before.get((one.pid, one.started), one)
+        busy = round((one.ticks - earlier.ticks) / hertz / LOOK, 2)
+        text = ""
+        with suppress(OSError), (stacks / str(one.pid)).open(encoding="utf-8", errors="replace") as stream:
+            text = stream.read(READ)
+        found.append({"name": one.name, "state": one.state, "busy": busy, "threads": threads(text)})
+    alive = {one.name for one in now if one.state not in "ZX"}
+    gone = sorted(known - alive)
+    found.sort(key=lambda each: (each["state"] not in "TtZX", -each["busy"]))
+    said = {"processes": found[:PROCESSES], "gone": gone[:PROCESSES]}
+    while len(json.dumps(said)) > MOST:
+        said["processes"].pop()
+    return said
+
+
+def listen(base: Path) -> socket.socket:
+    """Return the socket in ``base``; its path may be longer than an address of a socket can be."""
+    directory = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        made = socket.socket(socket.AF_UNIX)
+        made.bind(f"/proc/self/fd/{directory}/{SOCKET}")
+        # The sidecar runs as another user.
+        (base / SOCKET).chmod(0o666)
+        made.listen(1)
+    finally:
+        os.close(directory)
+    return made
+
+
+def main() -> None:
+    """Answer until the server, which is the parent of this process, has ended."""
+    server, base = os.getppid(), Path(sys.argv[1])
+    known: set[str] = set()
+    with listen(base) as listening:
+        listening.settimeout(EVERY)
+        while os.getppid() == server:
+            known |= {one.name for one in processes(Path("/proc")) if one.name.startswith("sglang::")}
+            with suppress(OSError):
+                connection, _address = listening.accept()
+                with connection:
+                    connection.settimeout(EVERY)
+                    connection.sendall(json.dumps(testimony(known)).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test what the witness of a rank says about real processes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import evidence
+
+FILES = Path(__file__).resolve().parents[4] / "roles/sglang/files"
+CHILD = f"""
+import importlib.util, sys, threading
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("front_door", {str(FILES / "front_door.py")!r})
+door = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(door)
+door.STACKS = Path(sys.argv[2])
+if sys.argv[1] == "shows":
+    door.show_stacks()
+
+def waits_for_the_other_ranks(lock):
+    print("ready", flush=True)
+    lock.acquire()
+
+lock = threading.Lock()
+lock.acquire()
+waits_for_the_other_ranks(lock)
+"""
+
+
+@pytest.fixture
+def witness(monkeypatch: pytest.MonkeyPatch) -> Any:
+    spec = spec_from_file_location("witness", FILES / "witness.py")
+    assert spec and spec.loader
+    made = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "witness", made)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def children(tmp_path: Path) -> Iterator[dict[str, int]]:
+    """Yield the process numbers of a server that shows its stacks, and of one that a signal would end."""
+    script = tmp_path / "rank.py"
+    script.write_text(CHILD)
+    started = {
+        how: subprocess.Popen([sys.executable, str(script), how, str(tmp_path), "sk-secret"], stdout=subprocess.PIPE)
+        for how in ("shows", "hides")
+    }
+    try:
+        for one in started.values():
+            assert one.stdout and one.stdout.readline() == b"ready\n"
+        yield {how: one.pid for how, one in started.items()}
+    finally:
+        for one in started.values():
+            one.kill()
+            one.communicate()
+
+
+@pytest.fixture
+def proc(tmp_path: Path, children: dict[str, int]) -> Path:
+    """Return a /proc that has only the two servers."""
+    own = tmp_path / "proc"
+    own.mkdir()
+    for pid in children.values():
+        (own / str(pid)).symlink_to(f"/proc/{pid}")
+    return own
+
+
+def test_a_server_tells_where_it_waits_and_another_one_is_not_signalled(
+    witness: Any, children: dict[str, int], proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file of an earlier process that had this number.
+    (tmp_path / str(children["hides"])).touch()
+
+    pause = time.sleep
+
+    def until_written(_seconds: float) -> None:
+        while not (tmp_path / str(children["shows"])).read_text().endswith("in <module>\n"):
+            pause(0.01)
+
+    monkeypatch.setattr(witness.time, "sleep", until_written)
+    said = witness.testimony({"sglang::scheduler_TP0", "rank.py"}, proc, tmp_path)
+    assert said["gone"] == ["sglang::scheduler_TP0"]
+    assert [one["name"] for one in said["processes"]] == ["rank.py", "rank.py"]
+    (frames,) = [one["threads"][-1] for one in said["processes"] if one["threads"]]
+    assert frames[0].startswith("waits_for_the_other_ranks (") and "/rank.py:" in frames[0]
+    assert "secret" not in json.dumps(said)
+    os.kill(children["hides"], 0)
+
+
+def test_a_stopped_process_comes_first(
+    witness: Any, children: dict[str, int], proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.kill(children["hides"], signal.SIGSTOP)
+    os.waitid(os.P_PID, children["hides"], os.WSTOPPED)
+    monkeypatch.setattr(witness.time, "sleep", lambda _seconds: None)
+    assert witness.testimony(set(), proc, tmp_path)["processes"][0]["state"] == "T"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["sglang::scheduler_TP0", ""], "sglang::scheduler_TP0"),
+        (["sglang::scheduler --api-key=sk-1"], "sglang::scheduler"),
+        (["/usr/bin/python3", "/opt/gb10/front_door.py", "sglang.launch_server", "--api-key", "k"], "front_door.py"),
+        (["/usr/bin/python3", "-c", "from x import y; y(key='k')"], "python3"),
+        (["nvcc", "-o", "k.o"], "nvcc"),
+        ([""], "sglang::schedul"),
+    ],
+)
+def test_a_command_line_is_told_without_its_arguments(witness: Any, words: list[str], name: str) -> None:
+    assert witness.name_of(words, "sglang::schedul") == name
+
+
+@pytest.mark.parametrize("text", ["", "\0\xff" * 999, '  File "x", line 1 in f\n', "Thread 0x1 (most recent call fir"])
+def test_a_file_without_whole_stacks_has_no_threads(witness: Any, text: str) -> None:
+    assert witness.threads(text) == []
+
+
+def test_an_answer_is_bounded(witness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(witness.time, "sleep", lambda _seconds: None)
+    stack = "Thread 0x1 (most recent call first):\n" + f'  File "/{"d" * 99}/x", line 1 in {"n" * 99}\n' * 99
+    many = [witness.Process(pid, "1", "sglang::worker", "R", 1) for pid in range(1 << 30, (1 << 30) + 99)]
+    for one in many:
+        (tmp_path / str(one.pid)).write_text(stack * 9)
+    monkeypatch.setattr(witness, "processes", lambda _proc: iter(many))
+    said = witness.testimony(set(), tmp_path, tmp_path)
+    assert 1 < len(said["processes"]) <= witness.PROCESSES and len(json.dumps(said)) <= witness.MOST
+
+
+def test_the_sidecar_reaches_the_witness_in_a_directory_with_a_long_name(witness: Any, tmp_path: Path) -> None:
+    base = tmp_path / ("d" * 120)
+    base.mkdir()
+    with witness.listen(base) as listening:
+
+        def answer() -> None:
+            connection, _address = listening.accept()
+            with connection:
+                connection.sendall(b'{"processes": [], "gone": ["sglang::scheduler_TP0"]}')
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert evidence.ask_witness(base)["gone"] == ["sglang::scheduler_TP0"]
+        thread.join()
+    assert (base / witness.SOCKET).stat().st_mode & 0o777 == 0o666
+    with pytest.raises(OSError):
+        evidence.ask_witness(tmp_path)
+
+
+def test_the_witness_ends_with_its_server(witness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = iter([7, 7, 1])
+    monkeypatch.setattr(witness.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(witness, "EVERY", 0.01)
+    monkeypatch.setattr(witness, "processes", lambda _proc: iter(()))
+    monkeypatch.setattr(witness.sys, "argv", ["witness.py", str(tmp_path)])
+    witness.main()
+    assert next(parents, None) is None
