@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
@@ -40,7 +41,8 @@ class ActionModule(ControllerAction):
             objects = [router.moved(live, chosen)]
         else:
             image = options["pulled"] or options["image"]
-            settings = from_options(router.Router, options, key=bool(options["api_key"]), image=image)
+            own = {"key": bool(options["api_key"]), "image": image, "owner": from_options(Owner, options)}
+            settings = from_options(router.Router, options, **own)
             objects = router.objects(settings, chosen, START.read_text(encoding="utf-8"))
         return {
             "changed": False,

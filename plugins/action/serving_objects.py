@@ -13,6 +13,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
@@ -57,7 +58,8 @@ class ActionModule(ControllerAction):
         patches = {f"{p.name}.py": Path(p.path) for one in plans for p in one.patches if p.needed}
         hooks = {name: path if path.is_absolute() else PATCHES / name for name, path in patches.items()}
         hooks |= {"gb10_patch.py": PATCHES / "gb10_patch.py"} if hooks else {}
-        pods = from_options(PodOptions, options, secrets=secrets, cache_dir=cache)
+        own = {"secrets": secrets, "cache_dir": cache, "owner": from_options(Owner, options)}
+        pods = from_options(PodOptions, options, **own)
         objects = render(
             plan,
             pods,

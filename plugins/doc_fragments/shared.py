@@ -58,6 +58,36 @@ options:
     default: -1
 """
 
+    OWNER = r"""
+options:
+  owner:
+    description: What the owner of the cluster wants on every pod. Labels and annotations that the pod has itself are kept.
+    type: dict
+    default: {}
+    suboptions:
+      image_pull_secrets:
+        description: Secrets of the namespace with which nodes pull the image.
+        type: list
+        elements: str
+        default: []
+      pod_labels:
+        description: Labels of the pod.
+        type: dict
+        default: {}
+      pod_annotations:
+        description: Annotations of the pod.
+        type: dict
+        default: {}
+      priority_class:
+        description: PriorityClass of the pod; empty for the default one.
+        type: str
+        default: ""
+      scheduler:
+        description: Scheduler of the pod; empty for the default one.
+        type: str
+        default: ""
+"""
+
     READONLY = r"""
 attributes:
   check_mode:

@@ -32,6 +32,7 @@ class Pull:
     def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
         self._cluster, self._options, self.image = cluster, options, options["image"]
         self._namespace = options["namespace"]
+        self._owner = objects.Owner(**options["owner"])
         recorded = cluster.config_map(self._namespace, RECORD).get(objects.record_key(self.image), "")
         self.pinned = objects.digest_in(self.image) or recorded
         self.name = objects.reference(self.image, self.pinned)
@@ -41,6 +42,15 @@ class Pull:
         self.nodes = {host: nodes[host] for host in options["nodes"] or sorted(nodes) if host in nodes}
         self.found: dict[str, str] = {}
         self.later: list[str] = []
+
+    def missing_secrets(self) -> list[str]:
+        """Return the pull secrets that the namespace lacks, as far as the kubeconfig may read them."""
+        return [name for name in self._owner.image_pull_secrets if not self._has_secret(name)]
+
+    def _has_secret(self, name: str) -> bool:
+        with tolerated(FORBIDDEN):
+            return bool(self._cluster.objects("v1/secrets", self._namespace, name))
+        return True
 
     def _known_nodes(self) -> list[dict[str, Any]]:
         """Return the nodes; only their names if the cluster may not be asked and the options name them."""
@@ -69,7 +79,8 @@ class Pull:
         for host in missing:
             if host not in pods and host not in self.later:
                 words = (self._options[key] for key in ("pull_policy", "command", "host_network"))
-                self._cluster.create_pod(self._namespace, objects.pull_pod(self.name, host, *words))
+                pod = self._owner.on(objects.pull_pod(self.name, host, *words))
+                self._cluster.create_pod(self._namespace, pod)
         return not missing
 
     def _later(self, missing: list[str], pods: Container[str]) -> list[str]:
@@ -132,6 +143,16 @@ class Pull:
         return True
 
 
+def _without_secrets(missing: list[str], namespace: str) -> str:
+    """Return the message about pull secrets that do not exist. Kubernetes itself only says it in an event."""
+    command = f"kubectl -n {namespace} create secret docker-registry {missing[0]} --docker-server=HOST"
+    return (
+        f"Namespace {namespace} has no Secret {_series(missing, 'and')}, which gb10_image_pull_secrets names, so a node"
+        f" may be refused the image; nothing was changed. Create it: {command} --docker-username=USER"
+        " --docker-password=PASSWORD, or take its name out of gb10_image_pull_secrets. [image.secret.missing]"
+    )
+
+
 def _series(names: list[str], word: str) -> str:
     """Return names as a sentence lists them: ``spark2, spark3 and spark4``."""
     return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
@@ -148,6 +169,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             "pull_policy": {"type": "str", "choices": ["Always", "IfNotPresent", "Never"], "default": "IfNotPresent"},
             "one_first": {"type": "bool", "default": False},
             "command": {"type": "list", "elements": "str", "default": ["true"]},
+            "owner": objects.OWNER_SPEC,
             "timeout": {"type": "int", "default": 14400},
             "progress": PROGRESS_SPEC,
         },
@@ -162,6 +184,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         if pull.absent:
             remedy = "Run playbooks/kubernetes.yml, which joins hosts to K3s or names what an existing cluster lacks."
             module.fail_json(msg=f"The cluster has no node {', '.join(pull.absent)}. {remedy}", **result)
+        if missing := pull.missing_secrets():
+            module.fail_json(msg=_without_secrets(missing, options["namespace"]), **result)
         if module.check_mode:
             module.exit_json(msg=f"{pull.name} would be pulled where it is missing.", **result)
         if not poll(pull.look, bool, part.seconds, POLL_SECONDS):

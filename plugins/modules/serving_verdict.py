@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, OWNER, VERDICT
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import HOSTNAME, brief_pod
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import HOSTNAME, OWNER_SPEC, Owner, brief_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
@@ -244,6 +244,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             "plan": {"type": "dict", "default": {}},
             "gpu": {"type": "dict", "required": True},
             "pull_policy": {"type": "str", "choices": ["Always", "IfNotPresent", "Never"], "default": "IfNotPresent"},
+            "owner": OWNER_SPEC,
             "timeout": {"type": "int", "default": 300},
             "progress": PROGRESS_SPEC,
         },
@@ -261,6 +262,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         pod = verdict_pod(
             options["instance"], options["image"], options["node"], options["pull_policy"], options["program"], asked
         )
+        pod = Owner(**options["owner"]).on(pod)
         ask = Ask(Cluster(options["kubeconfig"], options["context"]), options["namespace"], pod)
         found = answered(ask, ranks, part)
         if found is None:

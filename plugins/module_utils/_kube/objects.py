@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from .labels import MANAGED_BY, OWNER, PULL
@@ -39,6 +40,57 @@ def made(kind: str, meta: Mapping[str, Any], spec: Mapping[str, Any] | None = No
     version = f"{RESOURCES[kind][0]}/v1".removeprefix("/")
     own = {} if spec is None else {"spec": dict(spec)}
     return {"apiVersion": version, "kind": kind, "metadata": dict(meta), **own, **parts}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What the owner of a cluster wants on every pod: registries, quotas, queues, other schedulers, and who pays.
+
+    ``image_pull_secrets`` are names of Secrets in the namespace of the pods. Empty fields leave pods as they are.
+    """
+
+    image_pull_secrets: Sequence[str] = ()
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    pod_annotations: Mapping[str, str] = field(default_factory=dict)
+    priority_class: str = ""
+    scheduler: str = ""
+
+    def spec(self) -> dict[str, Any]:
+        """Return the parts of a pod's spec."""
+        parts = {
+            "imagePullSecrets": [{"name": name} for name in self.image_pull_secrets],
+            "priorityClassName": self.priority_class,
+            "schedulerName": self.scheduler,
+        }
+        return {key: value for key, value in parts.items() if value}
+
+    def meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the metadata of a pod or of its workload with the owner's labels and annotations; its own ones win."""
+        wanted = {"labels": self.pod_labels, "annotations": self.pod_annotations}
+        return {**meta, **{key: {**more, **meta.get(key, {})} for key, more in wanted.items() if more}}
+
+    def on(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a pod or a workload as the owner wants it, and any other object as it is."""
+        if item["kind"] not in ("Deployment", "Pod", "StatefulSet"):
+            return dict(item)
+        spec = {**item["spec"], **self.spec()}
+        if template := item["spec"].get("template"):
+            pod = {"metadata": self.meta(template["metadata"]), "spec": {**template["spec"], **self.spec()}}
+            spec = {**item["spec"], "template": pod}
+        return {**item, "metadata": self.meta(item["metadata"]), "spec": spec}
+
+
+OWNER_SPEC: dict[str, Any] = {
+    "type": "dict",
+    "default": {},
+    "options": {
+        "image_pull_secrets": {"type": "list", "elements": "str", "default": []},
+        "pod_labels": {"type": "dict", "default": {}},
+        "pod_annotations": {"type": "dict", "default": {}},
+        "priority_class": {"type": "str", "default": ""},
+        "scheduler": {"type": "str", "default": ""},
+    },
+}
 
 
 def policy(meta: Mapping[str, Any], pods: Mapping[str, str], ingress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
@@ -127,7 +128,8 @@ def render(
     specs = [with_sidecar(pod_spec(entry, plan, options), entry, plan, options, code) for entry in plan.ranks]
     meeting = plan.rendezvous is not None and bool(plan.rendezvous.service)
     own = access.labels | ({MEETING: "pod-network"} if meeting else {})
-    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), "programs": dict(code), **own})
+    material = {"files": dict(files), "patches": dict(patches), "programs": dict(code), **asdict(options.owner)}
+    revision = revision_of(plan, specs, material | own)
     objects = [
         account(_meta(plan, plan.instance)),
         _config_map(plan, f"{plan.instance}-files", files),
@@ -150,11 +152,10 @@ def render(
         volume = code_volume("code", programs_of(plan), code)
         objects += supervisor(plan, options, labels(plan), {REVISION: revision}, volume)
     if fallback:
-        material = {"files": dict(files), "patches": dict(patches), "programs": code, **own}
         for name, other in fallback.plans.items():
-            objects += _waiting(name, other, options, material, access.labels)
+            objects += _waiting(name, other, options, material | own, access.labels)
         objects += switch(plan, fallback, options, labels(plan), switching or {})
-    return objects
+    return [options.owner.on(item) for item in objects]
 
 
 def _waiting(

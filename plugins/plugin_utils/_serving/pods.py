@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, TransportGate
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import RBAC, made
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import RBAC, Owner, made
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan, RankPlan
@@ -82,6 +82,7 @@ class PodOptions:
     memory_guard_pressure: float = 20
     resources: Mapping[str, Any] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, Any]] = ()
+    owner: Owner = field(default_factory=Owner)
 
 
 def tolerations(wanted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     REVISION,
     ROLE,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made, policy
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner, made, policy
 
 from .._rules import Rules
 from .access import ingress
@@ -82,6 +82,7 @@ class Router:
     drain_timeout: int = 300
     versions: Sequence[str] = ()
     closed: bool = True
+    owner: Owner = field(default_factory=Owner)
 
 
 def members(services: Iterable[Mapping[str, Any]], groups: Sequence[str]) -> list[Member]:
@@ -193,7 +194,7 @@ def _template(router: Router, chosen: Sequence[Member], start: str) -> dict[str,
     }
     place = tolerations(router.tolerations)
     same = {**container, "args": [], "readinessProbe": scheme, **place}
-    rest = _hash([same, volumes, router.drain_timeout, start, [*router.versions]])
+    rest = _hash([same, volumes, router.drain_timeout, start, [*router.versions], asdict(router.owner)])
     return {"metadata": {"labels": {**LABELS, REVISION: revision(rest, chosen)}}, "spec": spec | place}
 
 
@@ -242,4 +243,4 @@ def objects(router: Router, chosen: Sequence[Member], start: str) -> list[dict[s
         out.append(made("ConfigMap", meta, data={"start_gateway.py": start}))
     if router.ingress.get("host"):
         out.append(ingress(meta, router.ingress, RESOURCE, router.port))
-    return [*out, deployment(router, chosen, start)]
+    return [*out, router.owner.on(deployment(router, chosen, start))]

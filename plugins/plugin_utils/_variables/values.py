@@ -61,6 +61,15 @@ def load_known() -> Known:
     return Known(shared, command_line, roles)
 
 
+# A name of an object (a name of DNS), and the key and the value of a label
+OBJECT_NAME = r"(?=.{1,253}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LABEL_KEY, LABEL_VALUE = rf"(?:{OBJECT_NAME}/)?{_WORD}", f"|{_WORD}"
+# Keys that this collection, Kubernetes or Multus puts on pods
+OWN_KEY = re.compile(
+    r"(gb10\.cluster|statefulset\.kubernetes\.io|apps\.kubernetes\.io|k8s\.v1\.cni\.cncf\.io)/.*"
+    r"|app\.kubernetes\.io/(name|instance|component|part-of|managed-by)|pod-template-hash|controller-revision-hash"
+)
 # Conditions that a type cannot express: the case of rule variables.value, the pattern, and an example.
 FORMATS: Mapping[str, tuple[str, str, str]] = {
     "k3s_version": ("release", r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
@@ -80,6 +89,8 @@ ENDINGS = {
     "kubeconfig": ("path", r"|[~/$].*", "~/.kube/config"),
     "image": ("image", r"|(?!\w+://)[^\s@]+(@sha256:[0-9a-f]{64})?", ""),
     "namespace": ("namespace", r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?", "gb10-serving"),
+    "class": ("name", f"|{OBJECT_NAME}", "high-priority"),
+    "scheduler": ("name", f"|{OBJECT_NAME}", "kai-scheduler"),
 }
 # Directories of hosts that roles fill and clean
 DIRECTORIES = {
@@ -181,6 +192,7 @@ def check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     if not re.fullmatch(pattern, str(value), re.S):
         yield _finding(f"variables.value/{case}", shown, key=name, example=example)
     yield from _check_place(name, value)
+    yield from _check_pods(name, value)
     least, most = RANGES.get(name, TIMEOUT if name.endswith("_timeout") else (0, 0))
     outside = not (str(value).isdigit() and least <= int(value) <= most)
     if most and value != "" and outside and not result.error_messages:
@@ -196,6 +208,24 @@ def _check_place(name: str, value: Any) -> Iterator[Finding]:
         yield _finding("variables.value/system", value, key=name, what=place, example=DIRECTORIES[name])
     if name.endswith("kubeconfig") and value[0] in "/~" and (value.endswith("/") or _is_directory(value)):
         yield _finding("variables.value/directory", value, key=name, example="~/.kube/config")
+
+
+def _check_pods(name: str, value: Any) -> Iterator[Finding]:
+    """Yield what is wrong with the owner's Secrets, labels or annotations of pods."""
+    if name.endswith("_image_pull_secrets") and isinstance(value, list):
+        for one in value:
+            if not re.fullmatch(OBJECT_NAME, str(one)):
+                yield _finding("variables.value/name", one, key=name, example="registry")
+    labels = name.endswith("_pod_labels")
+    if not (labels or name.endswith("_pod_annotations")) or not isinstance(value, dict):
+        return
+    for key, text in value.items():
+        if OWN_KEY.fullmatch(str(key)):
+            yield _finding("variables.value/own", text, key=f"{name}: {key}")
+        elif not re.fullmatch(LABEL_KEY, str(key)) or (labels and not re.fullmatch(LABEL_VALUE, str(text))):
+            yield _finding("variables.value/label", text, key=f"{name}: {key}")
+        elif not isinstance(text, str):
+            yield _finding("variables.value/text", text, key=f"{name}: {key}")
 
 
 def _is_directory(path: str) -> bool:

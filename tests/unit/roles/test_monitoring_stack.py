@@ -24,7 +24,7 @@ STACKS: dict[str, dict[str, Any]] = {
     "default": {},
     "partial": {"monitoring_images": IMAGES, "monitoring_storage": "20Gi"},
     "changed": {"monitoring_secret": {"versions": ["7"]}},
-    "tolerant": {"sglang_tolerations": [TAINT]},
+    "wanted": {"sglang_tolerations": [TAINT], "gb10_image_pull_secrets": ["registry"]},
 }
 Stack = list[dict[str, Any]]
 PODS = ("Deployment", "DaemonSet")
@@ -111,7 +111,13 @@ def test_the_revision_of_a_pod_follows_what_it_reads_when_it_starts(stacks: dict
     assert {name for name in before if before[name] != after[name]} == {"alertmanager", "grafana"}
 
 
-def test_the_servers_tolerate_what_the_groups_tolerate(stacks: dict[str, Stack]) -> None:
-    servers = [one for one in stacks["tolerant"] if one["kind"] == "Deployment"]
+def test_the_pods_are_as_the_owner_of_the_cluster_wants_them(stacks: dict[str, Stack]) -> None:
+    servers = [one for one in stacks["wanted"] if one["kind"] == "Deployment"]
     assert servers
     assert [one["spec"]["template"]["spec"]["tolerations"] for one in servers] == [[TAINT]] * len(servers)
+    # Kubernetes gives the Secrets of a service account to its pods.
+    accounts = {one["metadata"]["name"]: one for one in stacks["wanted"] if one["kind"] == "ServiceAccount"}
+    used = {pod["spec"].get("serviceAccountName", "default") for pod in pods(stacks["wanted"]).values()}
+    assert used == set(accounts)
+    assert [one["imagePullSecrets"] for one in accounts.values()] == [[{"name": "registry"}]] * len(accounts)
+    assert not [one for one in stacks["default"] if "imagePullSecrets" in one]

@@ -120,12 +120,30 @@ def test_a_group_that_leaves_does_not_let_another_one_in() -> None:
     assert planned([service("open")], live=first)["failed"]
 
 
-def test_the_gateway_tolerates_the_taints_that_the_groups_tolerate_and_none_by_default() -> None:
-    wanted = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    given = planned(TWO, tolerations=wanted)
-    assert running(given)["spec"]["template"]["spec"]["tolerations"] == wanted
-    plain = planned(TWO)
-    assert "tolerations" not in running(plain)["spec"]["template"]["spec"]
+@pytest.mark.parametrize(
+    ("option", "value", "part"),
+    [
+        ("tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists"}], "tolerations"),
+        ("image_pull_secrets", ["registry"], "imagePullSecrets"),
+        ("priority_class", "preemptible", "priorityClassName"),
+        ("scheduler", "kai-scheduler", "schedulerName"),
+        ("pod_labels", {"team": "a"}, "labels"),
+        ("pod_annotations", {"example.com/cost": "a"}, "annotations"),
+    ],
+)
+def test_the_gateway_is_as_the_owner_of_the_cluster_wants_it_and_unchanged_by_default(
+    option: str, value: Any, part: str
+) -> None:
+    def of(deployment: dict[str, Any]) -> Any:
+        pod = deployment["spec"]["template"]
+        return {**pod["spec"], **pod["metadata"]}.get(part)
+
+    given, plain = planned(TWO, **{option: value}), planned(TWO)
+    if isinstance(value, dict):
+        assert value.items() <= of(running(given)).items() and not value.items() <= (of(running(plain)) or {}).items()
+    else:
+        wanted = [{"name": "registry"}] if option == "image_pull_secrets" else value
+        assert (of(running(given)), of(running(plain))) == (wanted, None)
     # The role waits for the pod of this revision.
     assert given["revision"] != plain["revision"]
 

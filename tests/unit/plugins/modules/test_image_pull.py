@@ -40,6 +40,11 @@ class Cluster:
         names = {host: self.held.get(host, []) for host in self.hosts}
         return [{"metadata": {"name": host}, "status": {"images": [{"names": held}]}} for host, held in names.items()]
 
+    def objects(self, _resource: str, _namespace: str, name: str) -> list[Json]:
+        if name == "hidden":
+            raise image_pull.ClusterError("can't read v1/secrets hidden (403: Forbidden)", 403)
+        return [{"metadata": {"name": name}}] if name == "registry" else []
+
     def config_map(self, _namespace: str, _name: str) -> dict[str, str]:
         return self.record
 
@@ -277,3 +282,25 @@ def test_a_first_node_that_cannot_pull_ends_the_wait_with_its_reason(capsys: Cap
 def test_check_mode_with_one_first_pulls_nothing(capsys: Capture, four: list[str]) -> None:
     status, result = pull(capsys, one_first=True, check=True)
     assert (status, result["changed"], result["image"], Cluster.created) == (0, False, TAG, [])
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_pull_secret_that_is_missing_is_named_before_anything_changes(capsys: Capture, check: bool) -> None:
+    owner = {"image_pull_secrets": ["registry", "other", "hidden"]}
+    # A node that has the image would still be asked for the Secret, by the kubelet of Kubernetes 1.35.
+    Cluster.held = {host: [f"{REPO}@{OLD}"] for host in ("spark1", "spark2")}
+    status, result = pull(capsys, owner=owner, check=check)
+    assert (status, Cluster.created, Cluster.record) == (1, [], {})
+    assert result["msg"].startswith("Namespace models has no Secret other, which gb10_image_pull_secrets names")
+    assert "kubectl -n models create secret docker-registry other" in result["msg"]
+
+
+def test_the_pods_that_pull_are_as_the_owner_of_the_cluster_wants_them(capsys: Capture) -> None:
+    Cluster.registry["spark2"] = None
+    labels = {"team": "a", "gb10.cluster/pull": "other"}
+    pull(capsys, owner={"image_pull_secrets": ["registry", "hidden"], "pod_labels": labels, "priority_class": "low"})
+    assert len(Cluster.made) == 2
+    for pod in Cluster.made.values():
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "hidden"}]
+        assert (pod["spec"]["priorityClassName"], pod["metadata"]["labels"]["team"]) == ("low", "a")
+        assert pod["metadata"]["labels"]["gb10.cluster/pull"] != "other"

@@ -121,6 +121,13 @@ def test_a_check_that_was_killed_is_unknown_with_its_end(capsys: Capture) -> Non
     assert (result["verdict"], result["why"]) == ("unknown", "rank 1: the check ended early (OOMKilled, exit code 137)")
 
 
+def test_the_pod_is_as_the_owner_of_the_cluster_wants_it(capsys: Capture) -> None:
+    Cluster.status = {"phase": "Pending"}
+    ask(capsys, timeout=100, owner={"image_pull_secrets": ["registry"], "pod_labels": {"team": "a"}})
+    (pod,) = Cluster.made.values()
+    assert (pod["spec"]["imagePullSecrets"], pod["metadata"]["labels"]["team"]) == ([{"name": "registry"}], "a")
+
+
 def test_check_mode_asks_nothing(capsys: Capture) -> None:
     _status, result = ask(capsys, _ansible_check_mode=True)
     assert (result["verdict"], Cluster.made) == ("unknown", {})

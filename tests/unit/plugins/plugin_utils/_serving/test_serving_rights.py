@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests, pods, rights
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import plan_fallback
@@ -212,6 +213,9 @@ def test_secrets_are_reachable_only_by_name_and_nothing_is_granted_with_a_wildca
     secrets = {right.names: right.verbs for right in found if right.resource == "secrets"}
     assert secrets == {(): ("create",), (f"{GROUP}-secrets",): ("delete", "get", "patch")}
     assert not any("*" in (right.group, right.resource, *right.verbs) for right in found)
+    private = manifests.render(plan(), pods.PodOptions(owner=Owner(["registry"])), {}, {})
+    found = rights.needed(private, NAMESPACE, GROUP, secret=False).namespaced
+    assert {r.names: r.verbs for r in found if r.resource == "secrets"}["registry",] == ("get",)
     without = rights.needed(objects(), NAMESPACE, GROUP, secret=False).namespaced
     assert {r.names: r.verbs for r in without if r.resource == "secrets"} == {(f"{GROUP}-secrets",): ("delete", "get")}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import Settings
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, REVISION
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import plan_fallback
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, outdated
 from role_samples import role_values
@@ -137,13 +137,31 @@ def test_another_program_restarts_the_switch(monkeypatch: Any) -> None:
     assert revision() != before
 
 
-def test_every_pod_of_a_group_tolerates_the_taints_of_its_nodes_and_none_has_tolerations_by_default() -> None:
-    wanted = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    made = rendered(tolerations=wanted)
-    specs = [
-        item["spec"]["template"]["spec"] for (kind, _n), item in made.items() if kind in ("StatefulSet", "Deployment")
-    ]
-    assert len(specs) > 6
-    assert all(spec["tolerations"][-1:] == wanted for spec in specs)
+OWNERS: dict[str, Any] = {
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    "image_pull_secrets": ["registry"],
+    "pod_labels": {"kueue.x-k8s.io/queue-name": "llm", INSTANCE: "other"},
+    "pod_annotations": {"example.com/cost": "team a", REVISION: "other"},
+    "priority_class": "preemptible",
+    "scheduler": "kai-scheduler",
+}
+
+
+def test_every_pod_of_a_group_is_as_the_owner_of_the_cluster_wants_it_and_unchanged_by_default() -> None:
+    made = rendered(**OWNERS)
+    found = [item for (kind, _n), item in made.items() if kind in ("StatefulSet", "Deployment")]
+    assert len(found) > 6
+    for item in found:
+        pod = item["spec"]["template"]
+        assert pod["spec"]["tolerations"][-1:] == OWNERS["tolerations"]
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+        assert (pod["spec"]["priorityClassName"], pod["spec"]["schedulerName"]) == ("preemptible", "kai-scheduler")
+        for meta in (item["metadata"], pod["metadata"]):
+            assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "llm"
+            assert meta["annotations"]["example.com/cost"] == "team a"
+        # The collection finds its pods by its own labels.
+        assert (pod["metadata"]["labels"][INSTANCE], pod["metadata"]["annotations"][REVISION] != "other") == (NAME, True)
     plain = rendered(with_fallback=False)
-    assert not [key for key, item in plain.items() if "tolerations" in json.dumps(item)]
+    words = ("tolerations", "imagePullSecrets", "priorityClassName", "schedulerName", "example.com")
+    assert not [key for key, item in plain.items() if any(word in json.dumps(item) for word in words)]
+    assert all(outdated(plain.values(), rendered(with_fallback=False, **{key: OWNERS[key]}).values()) for key in OWNERS)

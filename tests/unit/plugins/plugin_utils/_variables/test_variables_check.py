@@ -97,13 +97,23 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("gb10_sglang_image", "lmsysorg/sglang: latest", "not the name of an image"),
         ("gb10_sglang_image", "https://hub.example/sglang", "not the name of an image"),
         ("gb10_namespace", "My_NS", "such as gb10-serving"),
+        ("gb10_image_pull_secrets", "Registry,", "such as registry"),
+        ("sglang_image_pull_secrets", ["-registry"], "such as registry"),
+        ("sglang_scheduler", "KAI", "such as kai-scheduler"),
+        ("sglang_priority_class", "a_b", "such as high-priority"),
+        ("sglang_pod_labels", {"gb10.cluster/rank": "0"}, "choose a key of your own"),
+        ("gateway_pod_annotations", {"k8s.v1.cni.cncf.io/networks": "x"}, "choose a key of your own"),
+        ("sglang_pod_labels", {"example.com/team": "team a"}, "Longer texts belong in annotations"),
+        ("sglang_pod_labels", {"a/b/c": "x"}, "Longer texts belong in annotations"),
+        ("sglang_pod_labels", {"example.com/billed": True}, "Put it in quotes"),
         ("gb10_namespace", "", "such as gb10-serving"),
     ],
 )
 def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, told: str) -> None:
     (message,) = messages(**{name: value})
     assert told in message
-    assert str(value) in message
+    (entry,) = value.items() if isinstance(value, dict) else [("", value)]
+    assert all(str(part) in message for part in entry) or str(value) in message
 
 
 @pytest.mark.parametrize(
@@ -112,6 +122,9 @@ def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, 
         {"gb10_fabric_mtu": "9000", "gb10_fabric_qos": "yes", "gb10_fabric_vf_count": "auto"},
         {"gb10_fabric_vf_count": 2, "gb10_sysfs_root": None, "k3s_version": "v1.36.5-rc1+k3s2"},
         {"sglang_memory_guard_percent": ["5", 3.5]},
+        {"gb10_image_pull_secrets": ["registry.lan"], "sglang_scheduler": "", "sglang_runtime_class": ""},
+        {"sglang_pod_labels": {"team": "", "kueue.x-k8s.io/queue-name": "a-b_c.d"}, "sglang_priority_class": "low"},
+        {"sglang_pod_annotations": {"example.com/owner": "team a, floor 3"}},
         {"gb10_models_dir": "/srv", "device_plugins_gpu_shares": 1, "gb10_kubeconfig": "~/.kube/config"},
         {"gb10_models_dir": "", "k3s_api_host": "spark1.locale", "serving_plan_image": ""},
         {"node_tuning_swappiness": "", "gateway_image": "host:5000/a/b:v1"},
