@@ -24,13 +24,13 @@ def serving_obstacles(
     rooms: list[dict[str, Any]],
     unread: list[str] | None = None,
     tolerations: list[dict[str, Any]] | None = None,
+    resources: dict[str, Any] | None = None,
+    computed: bool = True,
 ) -> str:
     """Return what would prevent the plan's pods from starting, one line each, or an empty string."""
-    return findings.format_findings(
-        obstacles.obstacles(
-            Plan.from_dict(plan), nads, [plain.load(Room, room) for room in rooms], unread or (), tolerations or ()
-        )
-    )
+    known = [plain.load(Room, room) for room in rooms]
+    found = obstacles.obstacles(Plan.from_dict(plan), nads, known, unread or (), tolerations or (), resources, computed)
+    return findings.format_findings(found)
 
 
 def serving_unknown(accounts: list[dict[str, Any]], instance: str, namespace: str) -> str:

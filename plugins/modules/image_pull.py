@@ -149,7 +149,7 @@ def _without_secrets(missing: list[str], namespace: str) -> str:
     return (
         f"Namespace {namespace} has no Secret {_series(missing, 'and')}, which gb10_image_pull_secrets names, so a node"
         f" may be refused the image; nothing was changed. Create it: {command} --docker-username=USER"
-        " --docker-password=PASSWORD, or take its name out of gb10_image_pull_secrets. [image.secret.missing]"
+        " --docker-password=PASSWORD, or take its name out of gb10_image_pull_secrets."
     )
 
 

@@ -94,8 +94,11 @@ def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node:
 
 def test_a_drained_node_is_waited_for(cluster: Site) -> None:
     before = incarnations(cluster.pods())
-    drain = ("drain", "spark4", "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
-    cluster.kubectl(*drain)
+    drain = ("drain", "spark4", "--ignore-daemonsets", "--delete-emptydir-data", "--force")
+    refused = cluster.ask(*drain, "--timeout=10s")
+    assert "would violate the pod's disruption budget" in refused.stdout + refused.stderr
+    assert incarnations(cluster.pods()) == before
+    cluster.kubectl(*drain, "--timeout=120s", "--disable-eviction")
     assert not is_ready(cluster.pods()[3])
     cluster.kubectl("uncordon", "spark4")
     print(f"an uncordoned node: ready again after {cluster.wait_ready(before, 4):.0f} s")

@@ -18,6 +18,7 @@ from .labels import INSTANCE
 
 _QUANTITY = re.compile(r"(\d+)([kMGT]i?|Ki|)")
 _SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_SCALES |= {"P": 10**15, "E": 10**18, "Pi": 2**50, "Ei": 2**60}
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Room:
 
     ``host`` is its label kubernetes.io/hostname. ``trouble`` says why the node is not ready, ``disk`` why its disk is
     too full for new pods; empty if all is well. ``offers`` is the number of devices by resource name, ``arch``
-    the architecture as Go names it. ``taints`` lacks those by which Kubernetes itself shows the node's conditions.
+    the architecture as Go names it. ``left`` is what pods of no serving group leave of its ``cpu`` (in thousandths) and
+    ``memory`` (in bytes), as far as it is known. ``taints`` lacks those by which Kubernetes itself shows the node's conditions.
     """
 
     node: str
@@ -60,6 +62,7 @@ class Room:
     disk: str = ""
     arch: str = ""
     taints: list[Taint] = field(default_factory=list)
+    left: dict[str, int] = field(default_factory=dict)
 
 
 def units(quantity: str | int) -> int:
@@ -73,17 +76,36 @@ def units(quantity: str | int) -> int:
     return int(match[1]) * _SCALES[match[2]]
 
 
+def amount(name: str, quantity: str | int) -> int:
+    """Return bytes of ``memory`` or thousandths of a ``cpu``; raise ValueError for what is neither.
+
+    The API keeps quantities as their authors wrote them: ``500m``, ``1.5``, ``92Gi``, ``1e3``.
+    """
+    match = re.fullmatch(r"([0-9.]+)(m|[kMGTPE]i?|Ki|e[0-9]+|)", str(quantity))
+    if match is None:
+        raise ValueError(f"{quantity!r} is not an amount of {name}")
+    number, unit = float(match[1]), match[2]
+    scale = 0.001 if unit == "m" else 10 ** int(unit[1:]) if unit[:1] == "e" else _SCALES[unit]
+    return int(number * scale * (1000 if name == "cpu" else 1))
+
+
 def rooms(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[Room]:
     """Return the nodes of a cluster, sorted by name, with the pods that hold their devices."""
     holders: dict[str, list[Holder]] = {}
+    taken: dict[str, Counter[str]] = {}
     for pod in pods:
+        if _stays(pod) and INSTANCE not in (pod["metadata"].get("labels") or {}):
+            taken.setdefault(pod["spec"].get("nodeName", ""), Counter()).update(_requested(pod))
         booked = _booked(pod)
         if booked and _stays(pod):
             metadata = pod["metadata"]
             instance = (metadata.get("labels") or {}).get(INSTANCE, "")
             holder = Holder(metadata["namespace"], metadata["name"], instance, booked)
             holders.setdefault(pod["spec"].get("nodeName", ""), []).append(holder)
-    found = [_room(node, holders.get(node["metadata"]["name"], [])) for node in nodes]
+    found = [
+        _room(node, holders.get(node["metadata"]["name"], []), taken.get(node["metadata"]["name"], Counter()))
+        for node in nodes
+    ]
     return sorted(found, key=lambda room: room.node)
 
 
@@ -113,17 +135,19 @@ def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
     )
 
 
-def _room(node: Mapping[str, Any], holders: list[Holder]) -> Room:
+def _room(node: Mapping[str, Any], holders: list[Holder], taken: Mapping[str, int]) -> Room:
     name, status = node["metadata"]["name"], node.get("status", {})
     conditions = {c.get("type"): c for c in status.get("conditions") or []}
     full = conditions.get("DiskPressure", {})
+    has = status.get("allocatable") or {}
     return Room(
         node=name,
         host=(node["metadata"].get("labels") or {}).get("kubernetes.io/hostname", name),
         trouble=_trouble(conditions.get("Ready")),
         disk=str(full.get("message") or "DiskPressure") if full.get("status") == "True" else "",
         cordoned=bool(node.get("spec", {}).get("unschedulable")),
-        offers=_extended(status.get("allocatable")),
+        offers=_extended(has),
+        left={name: amount(name, has[name]) - taken.get(name, 0) for name in ("cpu", "memory") if name in has},
         holders=holders,
         arch=str((status.get("nodeInfo") or {}).get("architecture", "")),
         taints=[
@@ -153,6 +177,15 @@ def _booked(pod: Mapping[str, Any]) -> dict[str, int]:
         together.update(_limits(container))
     for container in pod["spec"].get("initContainers") or []:
         together |= Counter(_limits(container))
+    return dict(together)
+
+
+def _requested(pod: Mapping[str, Any]) -> dict[str, int]:
+    """Return the memory and CPUs that the scheduler counts for a pod, without the rare larger init container."""
+    together: Counter[str] = Counter()
+    for container in pod["spec"].get("containers") or []:
+        asked = (container.get("resources") or {}).get("requests") or {}
+        together.update({name: amount(name, asked[name]) for name in ("cpu", "memory") if name in asked})
     return dict(together)
 
 

@@ -27,6 +27,7 @@ RESOURCES = {
     "PersistentVolume": ("", "persistentvolumes"),
     "PersistentVolumeClaim": ("", "persistentvolumeclaims"),
     "Pod": ("", "pods"),
+    "PodDisruptionBudget": ("policy", "poddisruptionbudgets"),
     "Role": (RBAC, "roles"),
     "RoleBinding": (RBAC, "rolebindings"),
     "Service": ("", "services"),

@@ -93,6 +93,16 @@ def _stateful_set(
     return made("StatefulSet", meta, spec)
 
 
+def _budget(plan: Plan) -> dict[str, Any]:
+    """Return the budget by which an eviction of a rank is refused: the loss of one ends all.
+
+    A drain then waits until the group is stopped. Ranks that are not ready serve nobody, so they may be evicted.
+    """
+    ranks = {"matchLabels": {INSTANCE: plan.instance}, "matchExpressions": [{"key": RANK, "operator": "Exists"}]}
+    spec = {"maxUnavailable": 0, "selector": ranks, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    return made("PodDisruptionBudget", _meta(plan, plan.instance), spec)
+
+
 def workloads(plan: Plan, specs: list[dict[str, Any]], revision: str, more: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return one StatefulSet per rank; every pod gets the labels ``more``."""
     return [
@@ -147,6 +157,7 @@ def render(
     if plan.rendezvous and plan.rendezvous.service:
         objects.append(_meeting(plan, plan.rendezvous, head))
     objects += around(plan, meta, {INSTANCE: plan.instance}, head, supervisor_labels(plan), access)
+    objects += [_budget(plan)] if options.disruption_budget else []
     objects += workloads(plan, specs, revision, own)
     if options.supervisor:
         volume = code_volume("code", programs_of(plan), code)

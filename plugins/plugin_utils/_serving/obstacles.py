@@ -16,10 +16,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, REVISION
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, untolerated
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, amount, untolerated
 
 from .._rules import Rules
 from .model import Plan, RankPlan
+from .pods import requests
 
 _RULES = Rules("_serving")
 
@@ -30,12 +31,15 @@ def obstacles(
     rooms: Iterable[Room],
     unread: Iterable[str] = (),
     tolerations: Sequence[Mapping[str, Any]] = (),
+    resources: Mapping[str, Any] | None = None,
+    computed: bool = True,
 ) -> list[Finding]:
     """Return an error for everything in the cluster that prevents a rank of ``plan`` from starting on its node.
 
     ``nads`` are the NetworkAttachmentDefinitions of the plan's namespace, ``rooms`` the nodes as module node_room_info
     returns them; ``unread`` may contain ``nodes``, and then they are not judged. Pods of the same group are no
-    obstacle: they stop before the new ones start. ``tolerations`` are those of the pods.
+    obstacle: they stop before the new ones start. ``tolerations`` are those of the pods, ``resources`` and ``computed`` say what
+    they request, as :func:`.pods.requests` takes them.
     """
     present = {nad["metadata"]["name"] for nad in nads}
     by_host = {room.host: room for room in rooms}
@@ -54,6 +58,7 @@ def obstacles(
         else:
             found += [_error(rule, room.node, entry, **words) for rule, words in closed(room, tolerations)]
             found += _shortages(entry, room, plan)
+            found += _too_large(entry, room, requests(entry, plan, resources or {}, computed))
     return found
 
 
@@ -117,6 +122,17 @@ def _shortages(entry: RankPlan, room: Room, plan: Plan) -> list[Finding]:
             words = {"total": total, "needed": needed, "held": held, "fix": _fix(others)}
             found.append(_error("serving.node.full/held", resource, entry, **words))
     return found
+
+
+_UNITS = {"cpu": (1000, "CPUs"), "memory": (2**30, "GiB of memory")}
+
+
+def _too_large(entry: RankPlan, room: Room, asked: Mapping[str, str]) -> Iterator[Finding]:
+    for name, left in room.left.items():
+        if name in asked and (needed := amount(name, asked[name])) > left:
+            scale, unit = _UNITS[name]
+            words = {"needed": f"{needed / scale:g}", "left": f"{left / scale:.1f}", "unit": unit}
+            yield _error("serving.node.requests", name, entry, **words)
 
 
 def _fix(others: Sequence[Holder]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from math import ceil
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, TransportGate
@@ -81,6 +82,8 @@ class PodOptions:
     memory_guard_percent: Sequence[float] = (5, 3.5)
     memory_guard_pressure: float = 20
     resources: Mapping[str, Any] = field(default_factory=dict)
+    requests: bool = True
+    disruption_budget: bool = True
     tolerations: Sequence[Mapping[str, Any]] = ()
     owner: Owner = field(default_factory=Owner)
 
@@ -147,6 +150,22 @@ def own_addresses() -> dict[str, Any]:
     return {"name": POD_ADDRESSES, "valueFrom": {"fieldRef": field}}
 
 
+# The processes of a rank that are busy while it serves: scheduler and NCCL's proxy; tokenizer and detokenizer of the head.
+_CPUS = {"head": 4, "worker": 2}
+
+
+def requests(entry: RankPlan, plan: Plan, resources: Mapping[str, Any], computed: bool = True) -> dict[str, str]:
+    """Return what a rank requests of its node; ``resources`` are the owner's, which override what is ``computed``.
+
+    Where GPU and CPU share one memory, weights and caches take it from the node: SGLang's share of the most that the
+    plan expects to be available. Elsewhere nobody knows the memory that a rank needs outside its GPUs.
+    """
+    found: dict[str, Any] = {"cpu": _CPUS[entry.role]} if computed else {}
+    if computed and plan.load:
+        found["memory"] = f"{ceil(plan.load.fraction * plan.load.most)}Gi"
+    return {name: str(of) for name, of in {**found, **resources.get("requests", {})}.items()}
+
+
 def _as_text(kind: str, amounts: Any) -> Any:
     """Return quantities as text, as controllers store them: a number would be reported as a change at every run."""
     return {name: str(of) for name, of in amounts.items()} if kind in {"limits", "requests"} else amounts
@@ -164,7 +183,8 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
         for variable, (secret, key) in sorted(options.secrets.items())
     ]
     limits = {**entry.limits, **options.resources.get("limits", {})}
-    resources = {**options.resources, "limits": limits}
+    asked = requests(entry, plan, options.resources, options.requests)
+    resources = {**options.resources, **({"requests": asked} if asked else {}), "limits": limits}
     container = {
         "name": "sglang",
         "image": plan.image,

@@ -107,7 +107,7 @@ def _always(namespace: str, secret: str) -> Iterator[Right]:
     )
     yield Right("", "persistentvolumeclaims", ("list",), "find the volumes of the group")
     yield Right(*RESOURCES["Deployment"], CHANGE, "tell a gateway which groups are served")
-    stopped = ("StatefulSet", "Deployment", "RoleBinding", "Role", "Ingress", "NetworkPolicy")
+    stopped = ("StatefulSet", "Deployment", "RoleBinding", "Role", "Ingress", "NetworkPolicy", "PodDisruptionBudget")
     for kind in (*stopped, "Service", "ConfigMap", "ServiceAccount"):
         yield Right(*RESOURCES[kind], DELETE_ALL, "find and stop the group")
 

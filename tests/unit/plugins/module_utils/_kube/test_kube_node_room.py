@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, rooms, units, untolerated
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, amount, rooms, units, untolerated
 from cluster_samples import GPU, node, pod
 
 
@@ -24,6 +24,31 @@ def test_quantities_are_read_as_the_api_writes_them(quantity: str | int, number:
 def test_a_fractional_number_of_devices_is_an_error(quantity: str) -> None:
     with pytest.raises(ValueError, match="not a whole number"):
         units(quantity)
+
+
+@pytest.mark.parametrize(
+    ("name", "quantity", "number"),
+    [
+        ("cpu", "20", 20_000),
+        ("cpu", "500m", 500),
+        ("cpu", 1.5, 1500),
+        ("memory", "125Gi", 125 * 2**30),
+        ("memory", "1e3", 1000),
+        ("memory", "128974848", 128_974_848),
+        ("memory", "1500m", 1),
+    ],
+)
+def test_amounts_are_read_as_owners_write_them(name: str, quantity: str | int, number: int) -> None:
+    assert amount(name, quantity) == number
+
+
+def test_what_is_left_of_a_node_counts_the_requests_of_all_pods_but_those_of_groups() -> None:
+    asked = [{"name": "a", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}, {"name": "b"}]
+    of_group = pod("spark1", "one", containers=asked)
+    ended = pod("spark1", containers=asked) | {"status": {"phase": "Succeeded"}}
+    offered = node("spark1", offers={"memory": "121Gi"})
+    (room,) = rooms([offered], [pod("spark1", containers=asked), of_group, ended, pod("spark2", containers=asked)])
+    assert room.left == {"cpu": 18_500, "memory": 120 * 2**30}
 
 
 def test_a_node_offers_devices_and_nothing_else() -> None:

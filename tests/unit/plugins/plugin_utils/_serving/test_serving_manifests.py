@@ -52,6 +52,7 @@ def test_what_a_group_consists_of() -> None:
         ("Role", "gemma-4-31b-it-transport"),
         ("RoleBinding", "gemma-4-31b-it-transport"),
         ("Service", "gemma-4-31b-it"),
+        ("PodDisruptionBudget", "gemma-4-31b-it"),
         *(("StatefulSet", f"gemma-4-31b-it-{rank}") for rank in range(4)),
         *((kind, "gemma-4-31b-it-supervisor") for kind in ("ServiceAccount", "Role", "RoleBinding", "Deployment")),
     ]
@@ -409,3 +410,37 @@ def test_options_reach_the_pod() -> None:
         "limits": {"nvidia.com/gpu": "1"},
         "claims": [{"name": "gpu"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "load", "rank", "asked"),
+    [
+        ({}, None, 0, {"cpu": "4"}),
+        ({}, Load(80, 0.85, 103, 109.2), 0, {"cpu": "4", "memory": "93Gi"}),
+        ({}, Load(0, 0.5, 103, 109), 1, {"cpu": "2", "memory": "55Gi"}),
+        ({"requests": False}, Load(80, 0.85, 103, 109), 0, None),
+        ({"requests": False, "resources": {"requests": {"cpu": 1}}}, Load(80, 0.85, 103, 109), 0, {"cpu": "1"}),
+        (
+            {"resources": {"requests": {"memory": "64Gi", "example.com/x": 1}}},
+            Load(80, 0.85, 103, 109),
+            1,
+            {"cpu": "2", "memory": "64Gi", "example.com/x": "1"},
+        ),
+    ],
+)
+def test_a_rank_requests_what_the_plan_expects_unless_the_owner_says_otherwise(
+    options: dict[str, Any], load: Load | None, rank: int, asked: dict[str, str] | None
+) -> None:
+    container = container_of(rendered(pods.PodOptions(**options), of_profile={"load": load}), rank)
+    assert container["resources"].get("requests") == asked
+
+
+def test_ranks_that_serve_are_not_evicted_unless_the_owner_permits_it() -> None:
+    objects = rendered()
+    (budget,) = [o["spec"] for o in objects if o["kind"] == "PodDisruptionBudget"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (0, "AlwaysAllow")
+    assert budget["selector"]["matchExpressions"] == [{"key": labels.RANK, "operator": "Exists"}]
+    chosen = budget["selector"]["matchLabels"].items()
+    assert all(chosen <= pod_of(objects, rank)["metadata"]["labels"].items() for rank in range(4))
+    kinds = {o["kind"] for o in rendered(pods.PodOptions(disruption_budget=False))}
+    assert "PodDisruptionBudget" not in kinds

@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import F
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, rooms
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles as preflight
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.obstacles import Wanted, judge
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
 from cluster_samples import GPU, node, pod
@@ -122,6 +123,22 @@ def test_a_taint_is_an_obstacle_unless_the_pods_tolerate_it() -> None:
     assert "nvidia.com/gpu=present:NoSchedule" in finding.reason
     assert "sglang_tolerations: [{key: nvidia.com/gpu, operator: Exists}]" in finding.remedy
     assert obstacles([*NODES[:3], tainted], tolerations=[{"key": GPU, "operator": "Exists"}]) == []
+
+
+def test_a_rank_that_requests_more_than_the_node_has_left_is_named_and_can_request_less() -> None:
+    def found(**options: Any) -> list[Finding]:
+        nodes = [node(f"spark{number}", offers={"memory": "96Gi", "cpu": "3500m"}) for number in range(1, 5)]
+        other = {"name": "x", "resources": {"requests": {"memory": "4Gi"}}}
+        known = rooms(nodes, [pod("spark4", containers=[other])])
+        of = plan({"load": Load(80, 0.85, 103, 109.2)})
+        return preflight.obstacles(of, NADS, known, **options)
+
+    cpu, memory = (one for one in found() if one.rule == "serving.node.requests")
+    assert (cpu.where, cpu.reason.split(", ")[0]) == ("rank 0 on spark1", "the rank requests 4 CPUs")
+    assert memory.where == "rank 3 on spark4"
+    assert memory.reason.startswith("the rank requests 93 GiB of memory, and")
+    assert memory.reason.endswith("leave 92.0 of the node")
+    assert found(computed=False) == found(resources={"requests": {"cpu": 1, "memory": "8Gi"}}) == []
 
 
 def accounts(*instances: str) -> list[dict[str, Any]]:

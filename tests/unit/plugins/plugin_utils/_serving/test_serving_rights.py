@@ -111,7 +111,7 @@ def kinds(task: dict[str, Any], options: dict[str, Any]) -> list[str]:
     if "{{" not in kind:
         return [kind]
     if task["loop"] == "{{ __sglang_optional }}":
-        return ["RoleBinding", "Role", "Ingress", "NetworkPolicy", "Secret"]
+        return ["RoleBinding", "Role", "Ingress", "NetworkPolicy", "PodDisruptionBudget", "Secret"]
     return [item if isinstance(item, str) else item.get("kind", "StatefulSet") for item in task["loop"]]
 
 
