@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from .._in_pod.api import ACCOUNT, InPodApi, Json
-from .._in_pod.pages import say, serve_pages
+from .._in_pod.pages import Pulse, say, serve_pages
 from .state import MAIN, Seen, Settings, Status, decide, in_its_way, read_node, steps
 
 _MERGE = "application/merge-patch+json"
@@ -130,10 +130,10 @@ def metrics(settings: Settings, status: Status) -> str:
 
 
 class Page:
-    """What Prometheus reads; empty while the API has not answered."""
+    """What Prometheus reads, empty while the API has not answered; and the kubelet's probe."""
 
     def __init__(self) -> None:
-        self._text, self._written = "", 0.0
+        self._text, self._written, self.pulse = "", 0.0, Pulse()
 
     def write(self, text: str) -> None:
         """Replace the text."""
@@ -141,7 +141,9 @@ class Page:
 
     def read(self, path: str) -> tuple[int, str]:
         """Return status and text of a path; the metrics fail if they are too old."""
-        fresh = path == "/metrics" and time.monotonic() - self._written < _STALE
+        if path != "/metrics":
+            return self.pulse.read(path)
+        fresh = time.monotonic() - self._written < _STALE
         return (200, self._text) if fresh else (503, "")
 
 
@@ -172,6 +174,7 @@ def main() -> None:
             say("another switch has written the status, looking again" if conflict else f"trying again: {error}")
         except (OSError, HTTPException, ValueError) as error:
             say(f"the API gave no answer, trying again: {error}")
+        page.pulse.beat()
         time.sleep(pause)
 
 

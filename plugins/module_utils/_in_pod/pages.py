@@ -44,6 +44,26 @@ def serve_pages(port: int, page: Callable[[str], tuple[int, str]]) -> ThreadingH
     return server
 
 
+class Pulse:
+    """Tells the kubelet's probe whether the rounds of a program go on: the page fails if none has ended for a while."""
+
+    # The supervisor's longest round reads and deletes many pods of an API that does not answer, 15 s for each.
+    MOST_SECONDS = 900
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+
+    def beat(self) -> None:
+        """Note that a round has ended."""
+        self._at = time.monotonic()
+
+    def read(self, path: str) -> tuple[int, str]:
+        """Return status and text of the page ``/live``; 404 for any other path."""
+        if path != "/live":
+            return 404, ""
+        return (200, "") if time.monotonic() - self._at < self.MOST_SECONDS else (503, "")
+
+
 def say(text: str) -> None:
     """Write a line with the time to the pod's log."""
     sys.stdout.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")

@@ -43,6 +43,9 @@ SIDECAR = "transport"
 
 NAME = "app.kubernetes.io/name"
 APP_INSTANCE = "app.kubernetes.io/instance"
+COMPONENT = "app.kubernetes.io/component"
+PART_OF = "app.kubernetes.io/part-of"
+VERSION = "app.kubernetes.io/version"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OWNER = "gb10.cluster"
 

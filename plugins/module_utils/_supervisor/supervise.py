@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .._in_pod.api import InPodApi
-from .._in_pod.pages import say
+from .._in_pod.pages import Pulse, say, serve_pages
 from .._kube.labels import HUNG, MEMORY, MEMORY_OUT, SIDECAR, SUPERVISOR
 from .._kube.start_log import progress
 from .hang import judge
@@ -410,7 +410,7 @@ def check(
         say(f"all {len(pods)} ranks deleted; the next restart not before {pause:.0f} s")
 
 
-def watch(api: SupervisorApi, options: argparse.Namespace, limits: Limits) -> None:
+def watch(api: SupervisorApi, options: argparse.Namespace, limits: Limits, pulse: Pulse) -> None:
     """Check every group, and repeat; a check that fails is tried again."""
     groups: list[tuple[list[str], History, dict[str, str]]] = [(pods, History(), {}) for pods in options.pods]
     while True:
@@ -419,6 +419,7 @@ def watch(api: SupervisorApi, options: argparse.Namespace, limits: Limits) -> No
                 check(api, pods, history, before, options, limits)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 say(f"{pods[0]} and its group could not be checked, trying again: {error!r}")
+        pulse.beat()
         time.sleep(options.interval)
 
 
@@ -434,6 +435,7 @@ def main() -> None:
         help="of one group in rank order; give it again for another group",
     )
     parser.add_argument("--port", required=True, type=int)
+    parser.add_argument("--live-port", required=True, type=int, help="of the page that says that checks go on")
     parser.add_argument("--interval", type=float, default=5)
     parser.add_argument("--health-timeout", type=float, default=25)
     parser.add_argument("--stuck-after", type=float, default=Limits.stuck_after)
@@ -448,7 +450,9 @@ def main() -> None:
     say(f"watching {'; '.join(map(', '.join, options.pods))}")
     try:
         limits = Limits(options.stuck_after, options.first_step_timeout, options.start_timeout)
-        watch(SupervisorApi(options.namespace, timeout=15), options, limits)
+        pulse = Pulse()
+        serve_pages(options.live_port, pulse.read)
+        watch(SupervisorApi(options.namespace, timeout=15), options, limits, pulse)
     except KeyboardInterrupt:
         return
 

@@ -12,15 +12,18 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     APP_INSTANCE,
+    COMPONENT,
     FALLBACK,
     INSTANCE,
     MANAGED_BY,
     MEETING,
     NAME,
     OWNER,
+    PART_OF,
     RANK,
     REVISION,
     ROLE,
+    VERSION,
     VF_INDEX,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made
@@ -39,6 +42,8 @@ def labels(plan: Plan) -> dict[str, str]:
     return {
         NAME: "sglang",
         APP_INSTANCE: plan.instance,
+        PART_OF: OWNER,
+        VERSION: plan.sglang_version,
         MANAGED_BY: OWNER,
         INSTANCE: plan.instance,
     }
@@ -65,6 +70,19 @@ def _meeting(
     return made("Service", _meta(plan, meet.service) | {"labels": labels(plan) | dict(more or {})}, spec)
 
 
+def _names(plan: Plan) -> dict[str, Any]:
+    """Return the headless Service that every StatefulSet has to have; it gives each rank's pod a name."""
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {INSTANCE: plan.instance, **_RANK}}
+    return made("Service", _meta(plan, _names_of(plan)), spec)
+
+
+def _names_of(plan: Plan) -> str:
+    return f"{plan.instance}-ranks"
+
+
+_RANK = {COMPONENT: "rank"}
+
+
 def _template(
     entry: RankPlan, plan: Plan, spec: Mapping[str, Any], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -83,7 +101,7 @@ def _stateful_set(
     spec = {
         # The switch starts the fallback, and only the switch.
         "replicas": 0 if FALLBACK in own else 1,
-        "serviceName": plan.service.name,
+        "serviceName": _names_of(plan),
         "podManagementPolicy": "Parallel",
         # A rolling update would mix new ranks with old ones; the group is replaced as a whole instead.
         "updateStrategy": {"type": "OnDelete"},
@@ -106,7 +124,7 @@ def _budget(plan: Plan) -> dict[str, Any]:
 def workloads(plan: Plan, specs: list[dict[str, Any]], revision: str, more: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return one StatefulSet per rank; every pod gets the labels ``more``."""
     return [
-        _stateful_set(entry, plan, spec, revision, {RANK: str(entry.rank), ROLE: entry.role, **more})
+        _stateful_set(entry, plan, spec, revision, {RANK: str(entry.rank), ROLE: entry.role, **_RANK, **more})
         for entry, spec in zip(plan.ranks, specs, strict=True)
     ]
 
@@ -153,7 +171,7 @@ def render(
     objects += claimed(plan, labels(plan), options.cache_dir)
     head = {INSTANCE: plan.instance, ROLE: "head"}
     meta = _meta(plan, plan.service.name)
-    objects.append(service(plan, meta, head, access))
+    objects += [service(plan, meta, head, access), _names(plan)]
     if plan.rendezvous and plan.rendezvous.service:
         objects.append(_meeting(plan, plan.rendezvous, head))
     objects += around(plan, meta, {INSTANCE: plan.instance}, head, supervisor_labels(plan), access)

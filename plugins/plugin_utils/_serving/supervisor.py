@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
+    COMPONENT,
     FALLBACK,
     INSTANCE,
     NAMESPACE,
@@ -46,6 +47,17 @@ def supervisor_labels(plan: Plan) -> dict[str, str]:
     return {SUPERVISOR: plan.instance}
 
 
+def live_port(plan: Plan) -> int:
+    """Return the port of the supervisor's page for the kubelet: the fourth one after the server's."""
+    return plan.service.port + 4
+
+
+def _live(name: str, port: int) -> dict[str, Any]:
+    """Return a container's port, and the probe by which the kubelet restarts a program whose rounds have ended."""
+    probe = {"httpGet": {"path": "/live", "port": name}, "timeoutSeconds": 5, "periodSeconds": 30}
+    return {"ports": [{"name": name, "containerPort": port, "protocol": "TCP"}], "livenessProbe": probe}
+
+
 def supervising(plan: Plan, options: PodOptions, groups: Sequence[Plan]) -> dict[str, Any]:
     """Return the container that supervises the pods of ``groups``."""
     arguments = ["--namespace", plan.namespace]
@@ -53,8 +65,8 @@ def supervising(plan: Plan, options: PodOptions, groups: Sequence[Plan]) -> dict
     arguments += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after)]
     start = max(start_limit(one, options) for one in groups)
     arguments += ["--first-step-timeout", str(options.first_step_timeout), "--start-timeout", str(start)]
-    arguments += ["--logs", LOGS, "--evidence-port", str(evidence_port(plan))]
-    made = container("supervisor", PROGRAM, arguments, plan, options)
+    arguments += ["--logs", LOGS, "--evidence-port", str(evidence_port(plan)), "--live-port", str(live_port(plan))]
+    made = container("supervisor", PROGRAM, arguments, plan, options) | _live("live", live_port(plan))
     made["volumeMounts"].append({"name": "logs", "mountPath": LOGS})
     return made
 
@@ -81,7 +93,7 @@ def supervisor(
     volume with the programs.
     """
     name = f"{plan.instance}-supervisor"
-    meta = {"name": name, "namespace": plan.namespace, "labels": dict(labels)}
+    meta = {"name": name, "namespace": plan.namespace, "labels": {**labels, COMPONENT: "supervisor"}}
     spec = {
         # The head's node already has the image, and without that node there is no group to supervise.
         "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},
@@ -130,7 +142,7 @@ def switch(
     The status has no data here, so that a later deployment keeps what the switch wrote.
     """
     name = f"{plan.instance}-fallback"
-    meta = {"name": name, "namespace": plan.namespace, "labels": {**labels, FALLBACK: SWITCH}}
+    meta = {"name": name, "namespace": plan.namespace, "labels": {**labels, COMPONENT: "fallback", FALLBACK: SWITCH}}
     program = {**meta, "name": f"{name}-code"}
     data = {key_of(path): text for path, text in code.items()}
     return [
@@ -167,7 +179,7 @@ def _rights(plan: Plan, fallback: Fallback, meta: Mapping[str, Any]) -> list[dic
 def _containers(plan: Plan, fallback: Fallback, options: PodOptions) -> list[dict[str, Any]]:
     """Return the switch, and a supervisor for the fallback's ranks: the group's own one may be on the lost node."""
     main = container("switch", SWITCH_PROGRAM, ["--settings", settings(plan, fallback)], plan, options)
-    main["ports"] = [{"name": "fallback", "containerPort": metrics_port(plan), "protocol": "TCP"}]
+    main |= _live("fallback", metrics_port(plan))
     return [main, *([supervising(plan, options, list(fallback.plans.values()))] if options.supervisor else [])]
 
 

@@ -54,6 +54,8 @@ def cache_key(plan: Plan, arch: str, digest: str) -> str:
 FILES = "/opt/gb10"
 PATCHES = "/opt/gb10-patches"
 HOME = "/home/sglang"
+# As much as all compiled kernels of a node may have (sglang_cache_limit_gb), for a group without a directory for them.
+HOME_LIMIT = "16Gi"
 # Pod Security forbids hostPath in these modes, but allows a claim that is bound to a local PersistentVolume.
 CLAIMS: tuple[RdmaMode, ...] = ("restricted", "none")
 # No provisioner of the cluster handles this class, so claims bind only to the volumes below.
@@ -84,7 +86,9 @@ def mounts(plan: Plan, shm_size: str, cache_dir: str) -> tuple[list[Any], list[A
         mounted.append({"name": "patches", "mountPath": PATCHES, "readOnly": True})
     home = home_of(mode)
     if home == HOME:
-        volumes.append({"name": "home", "emptyDir": {}})
+        # Only the models that a rank downloads itself are larger than this.
+        downloads = bool(plan.models) and not plan.models_dir
+        volumes.append({"name": "home", "emptyDir": {} if downloads else {"sizeLimit": HOME_LIMIT}})
         mounted.append({"name": "home", "mountPath": HOME})
     if plan.models_dir:
         volumes.append({"name": "models", **_directory(plan, "models", plan.models_dir, "Directory")})

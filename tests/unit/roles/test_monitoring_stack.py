@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_plays import ansible
+from kube_schema import validate
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "monitoring"
@@ -56,6 +57,11 @@ def stack(stacks: dict[str, Stack]) -> dict[tuple[str, str, str], dict[str, Any]
 
 def pods(objects: Any) -> dict[str, dict[str, Any]]:
     return {o["metadata"]["name"]: o["spec"]["template"] for o in objects if o["kind"] in PODS}
+
+
+def test_every_object_has_the_schema_of_kubernetes(stacks: dict[str, Stack]) -> None:
+    for made in stacks.values():
+        assert validate(made) == [one["kind"] for one in made]
 
 
 def test_every_image_is_pinned_by_digest(stack: dict[Any, Any]) -> None:

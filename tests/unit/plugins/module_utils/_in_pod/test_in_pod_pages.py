@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import re
+import time
 import urllib.request
 from http.client import HTTPConnection
 from urllib.error import HTTPError
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import say, serve_pages
+from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import Pulse, say, serve_pages
 
 
 def test_a_page_answers_with_its_status_and_text_and_logs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -45,3 +46,15 @@ def test_a_page_is_for_the_pods_own_network_and_the_pod(monkeypatch: pytest.Monk
 def test_a_line_of_the_log_has_its_time(capsys: pytest.CaptureFixture[str]) -> None:
     say("ready")
     assert re.fullmatch(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ready\n", capsys.readouterr().out)
+
+
+def test_the_pulse_stops_when_no_round_has_ended_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pulse = Pulse()
+    now += Pulse.MOST_SECONDS - 1
+    assert (pulse.read("/live")[0], pulse.read("/other")[0]) == (200, 404)
+    now += 1
+    assert pulse.read("/live")[0] == 503
+    pulse.beat()
+    assert pulse.read("/live")[0] == 200

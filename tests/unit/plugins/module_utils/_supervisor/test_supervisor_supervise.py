@@ -112,11 +112,13 @@ def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
     def rest(_seconds: float) -> None:
         raise KeyboardInterrupt
 
+    pulse = supervise.Pulse()
+    monkeypatch.setattr(pulse, "beat", lambda: asked.append("beat"))
     monkeypatch.setattr(supervise.time, "sleep", rest)
     options = argparse.Namespace(pods=[["g-f2-1-0-0"], ["g-f2-2-0-0", "g-f2-2-1-0"]], interval=5)
     with pytest.raises(KeyboardInterrupt):
-        supervise.watch(Known(), options, supervise.Limits())
-    assert asked == ["g-f2-1-0-0", "g-f2-2-0-0", "g-f2-2-1-0"]
+        supervise.watch(Known(), options, supervise.Limits(), pulse)
+    assert asked == ["g-f2-1-0-0", "g-f2-2-0-0", "g-f2-2-1-0", "beat"]
     assert "g-f2-1-0-0 and its group could not be checked, trying again: OSError('refused')" in capsys.readouterr().out
 
 

@@ -52,6 +52,7 @@ def test_what_a_group_consists_of() -> None:
         ("Role", "gemma-4-31b-it-transport"),
         ("RoleBinding", "gemma-4-31b-it-transport"),
         ("Service", "gemma-4-31b-it"),
+        ("Service", "gemma-4-31b-it-ranks"),
         ("PodDisruptionBudget", "gemma-4-31b-it"),
         *(("StatefulSet", f"gemma-4-31b-it-{rank}") for rank in range(4)),
         *((kind, "gemma-4-31b-it-supervisor") for kind in ("ServiceAccount", "Role", "RoleBinding", "Deployment")),
@@ -444,3 +445,28 @@ def test_ranks_that_serve_are_not_evicted_unless_the_owner_permits_it() -> None:
     assert all(chosen <= pod_of(objects, rank)["metadata"]["labels"].items() for rank in range(4))
     kinds = {o["kind"] for o in rendered(pods.PodOptions(disruption_budget=False))}
     assert "PodDisruptionBudget" not in kinds
+
+
+def test_a_home_has_a_limit_unless_the_rank_downloads_its_model_there() -> None:
+    def home(**changes: Any) -> dict[str, Any]:
+        of = {"models": ("google/gemma",), "revisions": {"google/gemma": "main"}}
+        objects = rendered(of_profile=of, rdma_mode="restricted", rdma_resources=("rdma/gb10",), **changes)
+        (volume,) = [one for one in pod_of(objects, 1)["spec"]["volumes"] if one["name"] == "home"]
+        return dict(volume["emptyDir"])
+
+    assert (home(models_dir="/srv/models"), home()) == ({"sizeLimit": "16Gi"}, {})
+
+
+def test_every_object_has_the_recommended_labels_and_every_rank_a_name_in_the_headless_service() -> None:
+    objects = rendered()
+    names = ("name", "instance", "part-of", "version", "managed-by")
+    for one in objects:
+        assert {f"app.kubernetes.io/{name}" for name in names} <= set(one["metadata"]["labels"]), one["kind"]
+    ranks = [pod_of(objects, rank)["metadata"]["labels"] for rank in range(4)]
+    supervisor = objects[-1]["spec"]["template"]["metadata"]["labels"]
+    assert [one[labels.COMPONENT] for one in (*ranks, supervisor)] == [*["rank"] * 4, "supervisor"]
+    (headless,) = [o for o in objects if o["kind"] == "Service" and o["spec"].get("clusterIP") == "None"]
+    used = {o["spec"]["serviceName"] for o in objects if o["kind"] == "StatefulSet"}
+    assert used == {headless["metadata"]["name"]}
+    selected = headless["spec"]["selector"].items()
+    assert [selected <= one.items() for one in (*ranks, supervisor)] == [*[True] * 4, False]

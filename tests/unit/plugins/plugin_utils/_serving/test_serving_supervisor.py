@@ -117,6 +117,14 @@ def test_the_switch_gets_its_settings_and_its_program() -> None:
     assert "data" not in objects["ConfigMap", f"{NAME}-fallback"]
 
 
+def test_the_kubelet_restarts_a_program_whose_rounds_do_not_go_on() -> None:
+    (alone,) = rendered()["Deployment", f"{NAME}-supervisor"]["spec"]["template"]["spec"]["containers"]
+    for container in (alone, *switch_containers(rendered())):
+        probed, (port,) = container["livenessProbe"]["httpGet"], container["ports"]
+        assert probed == {"path": "/live", "port": port["name"]}
+        assert str(port["containerPort"]) in " ".join(container["command"])
+
+
 def test_a_fallback_of_one_node_is_supervised_too() -> None:
     switch, supervisor = switch_containers(rendered(nodes=1))
     assert switch["name"] == "switch"
