@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.modules import api_apply
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local import call
-from ansible_collections.kubernetes.core.plugins.module_utils.k8s.exceptions import CoreException
 
 CONFIG = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "programs", "namespace": "serving"}}
 SECRET = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "key", "namespace": "serving"}}
@@ -29,18 +29,18 @@ def stored(wanted: dict[str, Any], version: str, before: str = "", after: str = 
 def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Return a function that runs the module with the results that kubernetes.core has for its objects."""
 
-    def run(*results: dict[str, Any], error: str = "", check_mode: bool = False) -> dict[str, Any]:
+    def run(*results: dict[str, Any], error: str = "", check_mode: bool = False, **options: Any) -> dict[str, Any]:
         def run_module(module: Any) -> None:
             asked.append((module.params, module.check_mode, module._diff))
-            if error:
-                raise CoreException(error)
+            if error and not module.params["server_side_apply"]["force_conflicts"]:
+                module.fail_json(msg=error, reason="Conflict")
             several = {"changed": any(one["changed"] for one in results), "result": {"results": results}}
             module.exit_json(**results[0] if len(results) == 1 else several)
 
         asked: list[Any] = []
         monkeypatch.setattr(api_apply, "run_module", run_module)
-        made = call(api_apply.main, OPTIONS, check_mode, diff=True)
-        return {"asked": asked[0], **made}
+        made = call(api_apply.main, OPTIONS | options, check_mode, diff=True)
+        return {"asked": asked[-1], **made}
 
     return run
 
@@ -51,7 +51,7 @@ def test_objects_are_applied_on_the_server_by_one_manager(answers: Callable[...,
     assert params["resource_definition"] == [CONFIG, SECRET]
     assert params["apply"] and params["server_side_apply"] == {
         "field_manager": "gb10.cluster.test",
-        "force_conflicts": True,
+        "force_conflicts": False,
     }
     assert (params["kubeconfig"], params["context"], check_mode, diff) == ("/config", "gb10", True, True)
     assert (made["changed"], made["diff"], made["versions"]) == (False, [], ["7", "8"])
@@ -77,3 +77,47 @@ def test_one_object_is_answered_in_the_same_form(answers: Callable[..., dict[str
 def test_an_error_of_the_api_is_the_message(answers: Callable[..., dict[str, Any]]) -> None:
     made = answers(error="Failed to apply object: forbidden")
     assert (made["failed"], made["msg"]) == (True, "Failed to apply object: forbidden")
+
+
+def refused(*owners: tuple[str, str], as_bytes: bool = False) -> str:
+    """Return what kubernetes.core makes of the answer of an API server (1.36) to a conflict."""
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f'conflict with "{name}" using v1', "field": field}
+        for field, name in owners
+    ]
+    body = {"kind": "Status", "reason": "Conflict", "details": {"name": "programs", "kind": "configmaps", "causes": causes}}
+    return f"Failed to apply object: {json.dumps(body).encode() if as_bytes else json.dumps(body)}"
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_a_field_of_another_manager_is_refused_with_both_names_unless_the_owner_takes_it(
+    answers: Callable[..., dict[str, Any]], as_bytes: bool
+) -> None:
+    error = refused((".data.x", "argocd-controller"), (".data.y", "kubectl-edit"), as_bytes=as_bytes)
+    made = answers(stored(CONFIG, "7"), error=error)
+    assert made["failed"]
+    assert made["msg"].startswith("configmaps programs: .data.x of argocd-controller, .data.y of kubectl-edit has another")
+    assert "-e gb10_take_fields=true" in made["msg"]
+    assert not answers(stored(CONFIG, "7"), error=error, take_fields=True).get("failed")
+
+
+@pytest.mark.parametrize(
+    ("manager", "taken"),
+    [
+        ("kubectl-edit", True),
+        ("kubectl-set", True),
+        ("OpenAPI-Generator", True),
+        ("before-first-apply", True),
+        ("kubectl", False),
+        ("kubectl-client-side-apply", False),
+        ("kustomize-controller", False),
+    ],
+)
+def test_what_was_set_once_by_hand_is_set_again_with_a_warning(
+    answers: Callable[..., dict[str, Any]], manager: str, taken: bool
+) -> None:
+    made = answers(stored(CONFIG, "7", "old", "new"), error=refused((".data.x", manager)))
+    assert (made.get("changed", False), made.get("failed", False)) == (taken, not taken)
+    said = [f"configmaps programs: .data.x of {manager} was set by hand, and is set again."]
+    assert made.get("warnings", []) == (said if taken else [])
+    assert made["asked"][0]["server_side_apply"]["force_conflicts"] is taken
