@@ -61,7 +61,7 @@ options:
     OWNER = r"""
 options:
   owner:
-    description: What the owner of the cluster wants on every pod. Labels and annotations that the pod has itself are kept.
+    description: Wishes for every pod of whoever owns the cluster. The pod keeps its own labels and annotations.
     type: dict
     default: {}
     suboptions:

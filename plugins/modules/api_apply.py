@@ -25,9 +25,11 @@ except ImportError:
     MISSING = missing_required_lib("kubernetes.core")
 
 
-# Managers that set a field once, by hand, or from a playbook, and do not set it again: kubectl's commands but for apply,
-# Ansible's own (kubernetes.core calls itself so when it patches), and whoever made an object before its first apply.
-_ONCE = re.compile(r"kubectl-(?!client-side-apply$|last-applied$).*|OpenAPI-Generator|before-first-apply|gb10\.cluster\..*")
+# Managers that set a field once and do not set it again: kubectl's commands but for apply, kubernetes.core when it
+# patches, whoever made an object before its first apply, and other roles of this collection.
+_ONCE = re.compile(
+    r"kubectl-(?!client-side-apply$|last-applied$).*|OpenAPI-Generator|before-first-apply|gb10\.cluster\..*"
+)
 
 
 class Conflict(NamedTuple):
@@ -114,9 +116,9 @@ def apply(module: Any) -> None:
 
 def _refusal(found: Conflict) -> str:
     return (
-        f"{found.about}: {', '.join(found.fields)} has another value than this collection wants, and its manager would set"
-        " it again; this object and those after it were not changed. Let that manager leave these fields out, or take them"
-        " over once with -e gb10_take_fields=true."
+        f"{found.about}: {', '.join(found.fields)} has another value than this collection wants, and its manager would"
+        " set it again; this object and those after it were not changed. Let that manager leave these fields out, or"
+        " take them over once with -e gb10_take_fields=true."
     )
 
 

@@ -23,7 +23,9 @@ from sitecommand import Site, is_ready
 COVERS = (
     "roles/existing_cluster",
     "playbooks/rights.yml",
+    "playbooks/render.yml",
     "docs/existing.md",
+    "docs/gitops.md",
     "plugins/modules/existing_cluster_info.py",
 )
 
@@ -119,6 +121,25 @@ def test_the_user_has_no_rights_outside_the_namespace(site: Site, user: dict[str
     for words in (("list", "nodes"), ("list", "pods", "-n", "kube-system"), ("list", "secrets"), ("get", "pv")):
         answer = site.ask(*where, "auth", "can-i", *words)
         assert answer.stdout.strip() == "no", words
+
+
+def test_the_rendered_objects_pass_the_strict_validation_of_an_api_server(site: Site) -> None:
+    site.play("render", **TWO)
+    directory = site.lab.results / f"objects-{site.group}"
+    for file in ("group", "networks"):
+        words = ("apply", "--server-side", "--validate=strict", "--dry-run=server", "--field-manager=argocd-controller")
+        site.kubectl(*words, "--force-conflicts", "-f", str(directory / f"{file}.yml"))
+
+
+def test_a_field_of_another_manager_is_named_and_taken_only_if_the_owner_says_so(site: Site) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": site.group, "namespace": NAMESPACE}}
+    theirs = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller", "-f", "-")
+    site.kubectl(*theirs, stdin=json.dumps(service | {"spec": {"sessionAffinity": "None", "type": "NodePort"}}))
+    said = " ".join(site.play("serve", check=False, **TWO).split())
+    assert f"services {site.group}: .spec.type of argocd-controller has another value" in said
+    assert site.get("service", site.group)["spec"]["type"] == "NodePort"
+    site.play("serve", gb10_take_fields=True, **TWO)
+    assert site.get("service", site.group)["spec"]["type"] == "ClusterIP"
 
 
 def test_all_that_is_missing_is_named_at_once_and_nothing_is_made(site: Site) -> None:

@@ -50,7 +50,8 @@ class Room:
     ``host`` is its label kubernetes.io/hostname. ``trouble`` says why the node is not ready, ``disk`` why its disk is
     too full for new pods; empty if all is well. ``offers`` is the number of devices by resource name, ``arch``
     the architecture as Go names it. ``left`` is what pods of no serving group leave of its ``cpu`` (in thousandths) and
-    ``memory`` (in bytes), as far as it is known. ``taints`` lacks those by which Kubernetes itself shows the node's conditions.
+    ``memory`` (in bytes), as far as it is known.
+    ``taints`` lacks those by which Kubernetes itself shows the node's conditions.
     """
 
     node: str

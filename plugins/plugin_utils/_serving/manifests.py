@@ -77,7 +77,7 @@ def _names(plan: Plan) -> dict[str, Any]:
 
 
 def _names_of(plan: Plan) -> str:
-    return f"{plan.instance}-ranks"
+    return f"{plan.instance}-pods"
 
 
 _RANK = {COMPONENT: "rank"}

@@ -38,8 +38,8 @@ def obstacles(
 
     ``nads`` are the NetworkAttachmentDefinitions of the plan's namespace, ``rooms`` the nodes as module node_room_info
     returns them; ``unread`` may contain ``nodes``, and then they are not judged. Pods of the same group are no
-    obstacle: they stop before the new ones start. ``tolerations`` are those of the pods, ``resources`` and ``computed`` say what
-    they request, as :func:`.pods.requests` takes them.
+    obstacle: they stop before the new ones start. ``tolerations`` are those of the pods. ``resources`` and
+    ``computed`` say what they request, as :func:`.pods.requests` takes them.
     """
     present = {nad["metadata"]["name"] for nad in nads}
     by_host = {room.host: room for room in rooms}

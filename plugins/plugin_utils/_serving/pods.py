@@ -150,7 +150,8 @@ def own_addresses() -> dict[str, Any]:
     return {"name": POD_ADDRESSES, "valueFrom": {"fieldRef": field}}
 
 
-# The processes of a rank that are busy while it serves: scheduler and NCCL's proxy; tokenizer and detokenizer of the head.
+# What keeps a CPU of its own busy in a rank that serves: scheduler and NCCL's proxy; in the head tokenizer and
+# detokenizer too. A guess from their number, not measured.
 _CPUS = {"head": 4, "worker": 2}
 
 

@@ -70,7 +70,8 @@ def needed(objects: Iterable[Mapping[str, Any]], namespace: str, instance: str, 
     found = [*_always(namespace, f"{instance}-secrets"), *_of_objects(own, APPLY, "start the group")]
     pods = [item["spec"]["template"]["spec"] for item in own if "template" in item.get("spec", {})]
     pull = {one["name"] for pod in pods for one in pod.get("imagePullSecrets", ())}
-    found += [Right("", "secrets", ("get",), "check that the nodes may pull the image", (name,)) for name in sorted(pull)]
+    why = "check that the nodes may pull the image"
+    found += [Right("", "secrets", ("get",), why, (name,)) for name in sorted(pull)]
     claims = [item for item in own if item["kind"] == "PersistentVolumeClaim"]
     found += _of_objects(claims, DELETE_ALL, "find and stop the group")
     if secret:

@@ -42,7 +42,8 @@ METRICS_PORT = 29000
 # A pod that ends still gets new connections until every node knows that it is leaving.
 STILL_REACHED = 5
 _finding = Rules("_serving").finding
-LABELS = {NAME: RESOURCE, APP_INSTANCE: RESOURCE, COMPONENT: "gateway", PART_OF: OWNER, MANAGED_BY: OWNER, GATEWAY: "true"}
+LABELS = {NAME: RESOURCE, APP_INSTANCE: RESOURCE, COMPONENT: "gateway", PART_OF: OWNER, MANAGED_BY: OWNER}
+LABELS |= {GATEWAY: "true"}
 
 # Health: a healthy head answers /health after 1 s, a stuck one after 20 s (SGLang 0.5.20). The circuit breaker must
 # open before the five retries of a request are used up, because cache-aware routing chooses the same worker again.

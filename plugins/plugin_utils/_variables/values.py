@@ -192,7 +192,8 @@ def check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     if not re.fullmatch(pattern, str(value), re.S):
         yield _finding(f"variables.value/{case}", shown, key=name, example=example)
     yield from _check_place(name, value)
-    yield from _check_pods(name, value)
+    # Ansible makes a list of a text.
+    yield from _check_pods(name, result.validated_parameters.get(name))
     least, most = RANGES.get(name, TIMEOUT if name.endswith("_timeout") else (0, 0))
     outside = not (str(value).isdigit() and least <= int(value) <= most)
     if most and value != "" and outside and not result.error_messages:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Validate objects as a strict API server does, with the models of Kubernetes' own client, which refuse other fields."""
+"""Validate objects as a strict API server does: the models of Kubernetes' own client refuse other fields."""
 
 from __future__ import annotations
 

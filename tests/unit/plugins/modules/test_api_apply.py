@@ -85,7 +85,11 @@ def refused(*owners: tuple[str, str], as_bytes: bool = False) -> str:
         {"reason": "FieldManagerConflict", "message": f'conflict with "{name}" using v1', "field": field}
         for field, name in owners
     ]
-    body = {"kind": "Status", "reason": "Conflict", "details": {"name": "programs", "kind": "configmaps", "causes": causes}}
+    body = {
+        "kind": "Status",
+        "reason": "Conflict",
+        "details": {"name": "programs", "kind": "configmaps", "causes": causes},
+    }
     return f"Failed to apply object: {json.dumps(body).encode() if as_bytes else json.dumps(body)}"
 
 
@@ -96,7 +100,9 @@ def test_a_field_of_another_manager_is_refused_with_both_names_unless_the_owner_
     error = refused((".data.x", "argocd-controller"), (".data.y", "kubectl-edit"), as_bytes=as_bytes)
     made = answers(stored(CONFIG, "7"), error=error)
     assert made["failed"]
-    assert made["msg"].startswith("configmaps programs: .data.x of argocd-controller, .data.y of kubectl-edit has another")
+    assert made["msg"].startswith(
+        "configmaps programs: .data.x of argocd-controller, .data.y of kubectl-edit has another"
+    )
     assert "-e gb10_take_fields=true" in made["msg"]
     assert not answers(stored(CONFIG, "7"), error=error, take_fields=True).get("failed")
 

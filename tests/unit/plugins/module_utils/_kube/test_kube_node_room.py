@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, amount, rooms, units, untolerated
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import (
+    Holder,
+    amount,
+    rooms,
+    units,
+    untolerated,
+)
 from cluster_samples import GPU, node, pod
 
 

@@ -21,7 +21,7 @@ def objects(access: Access | None = None) -> list[dict[str, Any]]:
 
 
 def one(kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    (chosen,) = [o for o in found if o["kind"] == kind]
+    (chosen,) = [o for o in found if (o["kind"], o["metadata"]["name"]) == (kind, "gemma-4-31b-it")]
     return chosen
 
 

@@ -80,13 +80,13 @@ def test_ranks_without_a_common_rail_meet_at_a_name_of_the_head_on_the_pod_netwo
     assert plan.rendezvous == Rendezvous(f"{name}.gb10-serving.svc", 20000, name)
     assert f"{name}.gb10-serving.svc:20000" in plan.ranks[2].argv
     services = {o["metadata"]["name"]: o["spec"] for o in render(plan, PodOptions(), {}, {}) if o["kind"] == "Service"}
-    assert services.keys() == {name, "gemma-4-31b-it"}
+    assert services.keys() == {name, "gemma-4-31b-it", "gemma-4-31b-it-pods"}
     assert (services[name]["clusterIP"], services[name]["publishNotReadyAddresses"]) == ("None", True)
     assert services[name]["selector"] == services["gemma-4-31b-it"]["selector"]
     # the namespace's policy lets these pods reach each other
     assert meeting_labels(plan) == {"pod-network"}
     flat = group(cabled_plan(3), 1, 2)[0]
-    assert len([o for o in render(flat, PodOptions(), {}, {}) if o["kind"] == "Service"]) == 1
+    assert len([o for o in render(flat, PodOptions(), {}, {}) if o["kind"] == "Service"]) == 2
     assert meeting_labels(flat) == {None}
 
 

@@ -52,7 +52,7 @@ def test_what_a_group_consists_of() -> None:
         ("Role", "gemma-4-31b-it-transport"),
         ("RoleBinding", "gemma-4-31b-it-transport"),
         ("Service", "gemma-4-31b-it"),
-        ("Service", "gemma-4-31b-it-ranks"),
+        ("Service", "gemma-4-31b-it-pods"),
         ("PodDisruptionBudget", "gemma-4-31b-it"),
         *(("StatefulSet", f"gemma-4-31b-it-{rank}") for rank in range(4)),
         *((kind, "gemma-4-31b-it-supervisor") for kind in ("ServiceAccount", "Role", "RoleBinding", "Deployment")),

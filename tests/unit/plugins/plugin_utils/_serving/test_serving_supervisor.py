@@ -168,7 +168,10 @@ def test_every_pod_of_a_group_is_as_the_owner_of_the_cluster_wants_it_and_unchan
             assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "llm"
             assert meta["annotations"]["example.com/cost"] == "team a"
         # The collection finds its pods by its own labels.
-        assert (pod["metadata"]["labels"][INSTANCE], pod["metadata"]["annotations"][REVISION] != "other") == (NAME, True)
+        assert (pod["metadata"]["labels"][INSTANCE], pod["metadata"]["annotations"][REVISION] != "other") == (
+            NAME,
+            True,
+        )
     plain = rendered(with_fallback=False)
     words = ("tolerations", "imagePullSecrets", "priorityClassName", "schedulerName", "example.com")
     assert not [key for key, item in plain.items() if any(word in json.dumps(item) for word in words)]

@@ -1,0 +1,63 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the files that playbook render writes: the same ones each time, complete, valid, and without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_plays import ROOT, ansible
+from kube_schema import validate
+
+SECRETS = {"sglang_hf_token": "t0ken", "gateway_api_key": "k3y", "monitoring_grafana_password": "pa55"}
+GIVEN = {
+    **SECRETS,
+    "profile": "gemma-4-31b-it",
+    "gb10_image_pull_secrets": ["registry"],
+    "gb10_rdma_mode": "restricted",
+    "sglang_allow_from": [{"podSelector": {}}],
+    "monitoring_stack": True,
+    "monitoring_namespace": "watch",
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """Return the texts of the files by name, of two runs."""
+    found = []
+    for _run in range(2):
+        results = tmp_path_factory.mktemp("results")
+        values = results / "values.yml"
+        values.write_text(yaml.safe_dump({**GIVEN, "gb10_results_dir": str(results)}))
+        inventory = ROOT / "inventory" / "4x-gb10-switch"
+        done = ansible("ansible-playbook", "-i", inventory, ROOT / "playbooks/render.yml", "-e", f"@{values}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        (directory,) = results.glob("objects-*")
+        found.append({path.name: path.read_text(encoding="utf-8") for path in Path(directory).iterdir()})
+    return found
+
+
+def test_two_runs_write_the_same_bytes(written: list[dict[str, str]]) -> None:
+    assert written[0] == written[1]
+
+
+def test_each_part_is_valid_and_names_secrets_without_their_values(written: list[dict[str, str]]) -> None:
+    objects: dict[str, list[dict[str, Any]]] = {
+        name: [one for one in yaml.safe_load_all(text) if one] for name, text in written[0].items()
+    }
+    kinds = {name: validate(made) for name, made in objects.items()}
+    parts = ("group", "gateway", "multus", "device-plugins", "monitoring", "networks")
+    assert set(kinds) == {f"{part}.yml" for part in parts}
+    assert kinds["group.yml"].count("StatefulSet") == 4
+    assert {"Deployment", "Service"} <= set(kinds["gateway.yml"])
+    assert {one["kind"] for one in objects["networks.yml"]} == {"NetworkAttachmentDefinition"}
+    everything = [one for made in objects.values() for one in made]
+    # A controller would fight over nodes, or delete them; Secrets are the owner's.
+    assert not {"Node", "Secret"} & {one["kind"] for one in everything}
+    text = "".join(written[0].values())
+    assert not [value for value in SECRETS.values() if value in text]
+    assert "secretKeyRef" in text and "imagePullSecrets" in text
