@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN, Choice, Settings, Status
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.switch import metrics
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.answers import Answers
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.node_memory import NodeMemory
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
@@ -77,9 +78,12 @@ def pages() -> dict[str, str]:
     kept: Any = SimpleNamespace(set_condition=lambda *_: None, add_event=lambda *_: None)
     memory = NodeMemory(Limits(warn=5, stop=4, full=20, hold=10), kept, {"instance": "g", "rank": "0"})
     memory.step(time.monotonic())
+    answers = Answers(free_port(), kept, {"instance": "g", "rank": "0"}, enforce=False)
+    answers.step(time.monotonic())
     return {
         "/transport": render({"instance": "g", "rank": "0"}, condition, seen, 5.0, [rail], counted, links)
-        + memory.text,
+        + memory.text
+        + answers.text,
         "/fallback": metrics(Settings("g", "s", (Choice(MAIN, "p", (), ()),), 1, 1), Status()),
         "/sglang": (HERE / "samples/sglang-0.5.16.prom").read_text(),
         "/samples": (HERE / "samples/page.prom").read_text(),

@@ -18,6 +18,9 @@ TransportClass = Literal["rdma", "tcp", "intra", "mixed", "unknown"]
 TransportGate = Literal["enforce", "warn", "off"]
 """Whether a group gets requests only while its transport is proven; ``warn`` only reports it."""
 
+AnswersGate = Literal["report", "enforce", "off"]
+"""Whether a head that answers with noise is only reported, or gets no requests."""
+
 Evidence = Literal["none", "failure", "banner", "selection", "channels"]
 """The kinds of evidence for a transport verdict, weakest first."""
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)

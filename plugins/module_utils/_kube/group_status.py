@@ -12,13 +12,16 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .labels import INSTANCE, RANK, REVISION, VF_INDEX, number
-from .pod_state import crash, last_event, ready, stuck_container, tells_more, trouble
+from .._common.findings import cut
+from .labels import ANSWERS, INSTANCE, RANK, REVISION, VF_INDEX, number
+from .pod_state import SHOWN_LENGTH, crash, last_event, ready, stuck_container, tells_more, trouble
 
 # A rank that starts before rank 0 may crash once or twice. Waiting does not help after so many crashes with the same
 # failure, or after so many crashes of any kind.
 _SAME_CRASHES = 3
 _CRASHES = 6
+# Conditions of ranks that serve all the same.
+_NOTED = (ANSWERS,)
 # Reasons that the kubelet gives for a container that ended while its node was down.
 _UNWATCHED = frozenset({"Unknown", "ContainerStatusUnknown"})
 
@@ -30,7 +33,8 @@ class Rank:
     ``last_exit`` is the kubelet's reason for the last end of the container, such as ``OOMKilled``. ``hopeless`` means
     that waiting cannot help. ``lost`` means that the rank ended because its node went down. ``failure`` is what the
     last crash was: the exit code, the kubelet's reason and the last line of the log. ``crash`` identifies that crash:
-    the pod's uid and a number. ``down``: the container has not run since. ``event`` is the pod's newest event.
+    the pod's uid and a number. ``down``: the container has not run since. ``event`` is the pod's newest event. ``note``
+    is what is wrong with a rank that may be ready all the same.
     """
 
     rank: int
@@ -49,13 +53,15 @@ class Rank:
     crash: str = ""
     down: bool = False
     event: str = ""
+    note: str = ""
 
     def __str__(self) -> str:
         state = "ready" if self.ready else self.trouble or ("loading" if self.phase == "Running" else self.phase)
         if not self.ready and tells_more(self.event, state):
             state += f" (last event {self.event})"
         again = f", restarted {self.restarts} time(s)" if self.restarts else ""
-        return f"rank {self.rank}: pod {self.pod} on {self.node or 'no node yet'}: {state}{again}"
+        note = f"; {self.note}" if self.note else ""
+        return f"rank {self.rank}: pod {self.pod} on {self.node or 'no node yet'}: {state}{again}{note}"
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,11 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
         crash=f"{metadata.get('uid', '')}/{int(stuck.get('restartCount', 0)) + down}",
         down=down,
         event=last_event(str(metadata.get("uid", "")), events),
+        note="; ".join(
+            f"{one['type'].partition('/')[2]}: {cut(str(one.get('message') or ''), SHOWN_LENGTH)}"
+            for one in status.get("conditions") or []
+            if one.get("type") in _NOTED and one.get("status") == "False"
+        ),
     )
 
 

@@ -36,6 +36,9 @@ TRANSPORT = "gb10.cluster/transport"
 # The condition that says whether the rank's node has enough memory, and its reason when the whole group has to stop.
 MEMORY = "gb10.cluster/memory"
 MEMORY_OUT = "MemoryOut"
+# The condition of a head that is false while it answers with noise, and its reason when it must get no requests.
+ANSWERS = "gb10.cluster/answers"
+ANSWERS_OUT = "GarbageOut"
 # What the supervisor's log says before the finding about a hang.
 HUNG = "why the group hung: "
 # The container of a rank's pod that reads NCCL's files; it also runs while the server is down.

@@ -23,7 +23,7 @@ from typing import Any
 
 from .._in_pod.api import InPodApi
 from .._in_pod.pages import Pulse, say, serve_pages
-from .._kube.labels import HUNG, MEMORY, MEMORY_OUT, SIDECAR, SUPERVISOR
+from .._kube.labels import ANSWERS, ANSWERS_OUT, HUNG, MEMORY, MEMORY_OUT, SIDECAR, SUPERVISOR
 from .._kube.start_log import progress
 from .hang import judge
 
@@ -49,7 +49,7 @@ class Seen:
     """The state of one pod; ``incarnation`` changes whenever its process restarts.
 
     ``down`` tells that its process ended and the kubelet has not started the next one yet. ``memory`` says why the
-    group has to stop before the pod's node freezes.
+    group has to stop before the pod's node freezes, ``garbage`` that the head answers with noise and gets no requests.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Seen:
     address: str = ""
     memory: str = ""
     down: bool = False
+    garbage: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class History:
     # The restarts of each pod's process when it was first seen or last healthy, by the pod's uid.
     restarts_before: dict[str, int] = field(default_factory=dict)
     healthy_since: float | None = None
+    # The group was restarted because of its answers. If that does not help, another restart will not.
+    garbled: bool = False
     restarts: int = 0
     not_before: float = 0.0
     notes: list[str] = field(default_factory=list)
@@ -137,6 +140,9 @@ def decide(
     for pod in seen:
         if pod.memory and now >= history.not_before:
             return f"{pod.name}: {pod.memory}"
+        if pod.garbage and now >= history.not_before and not history.garbled:
+            history.garbled = True
+            return f"{pod.name}: {pod.garbage}"
     if all(pod.started for pod in seen) and healthy:
         history.incarnations = incarnations
         history.stuck_since = history.part_since = None
@@ -144,6 +150,7 @@ def decide(
         history.healthy_since = history.healthy_since or now
         if now - history.healthy_since >= limits.calm_after:
             history.restarts = 0
+            history.garbled = any(pod.garbage for pod in seen)
         return ""
     history.healthy_since = None
     running = all(pod.running for pod in seen)
@@ -168,7 +175,7 @@ def decide(
 def hangs(seen: list[Seen], history: History) -> bool:
     """Tell whether a group that has to restart runs as one, so that what its ranks wait for is a question."""
     one_group = history.part_since is None and all(pod.running for pod in seen)
-    return one_group and not any(pod.memory for pod in seen)
+    return one_group and not any(pod.memory or pod.garbage for pod in seen)
 
 
 def _counted(pod: Seen) -> tuple[str, int]:
@@ -240,7 +247,7 @@ def read_pod(name: str, pod: dict[str, Any]) -> Seen:
     running = "running" in now
     waits = now.get("waiting", {}).get("reason") == "CrashLoopBackOff"
     conditions = {one["type"]: one for one in status.get("conditions") or [] if one.get("status") == "False"}
-    memory = conditions.get(MEMORY, {})
+    memory, answers = conditions.get(MEMORY, {}), conditions.get(ANSWERS, {})
     return Seen(
         name=name,
         started=running and bool(container.get("started")),
@@ -249,6 +256,7 @@ def read_pod(name: str, pod: dict[str, Any]) -> Seen:
         address=status.get("podIP", ""),
         memory=str(memory.get("message")) if memory.get("reason") == MEMORY_OUT else "",
         down=waits or "terminated" in now,
+        garbage=str(answers.get("message")) if answers.get("reason") == ANSWERS_OUT else "",
     )
 
 

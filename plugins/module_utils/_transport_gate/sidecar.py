@@ -30,6 +30,7 @@ from .._in_pod.api import timestamp
 from .._nccl.blinders import blinder
 from .._nccl.verdict import expectation, nothing_read
 from . import generations, rails
+from .answers import Answers
 from .api import PodApi
 from .evidence import PAGE, Evidence
 from .judgement import Judgement
@@ -57,7 +58,8 @@ class Gate:
     """The settings of the gate. ``pods`` are the group's pods in the order of the ranks.
 
     Without ``expect`` there is no transport to prove: the group has one node, or the gate is off. ``memory`` are the
-    limits of the node's memory; without them it is not watched.
+    limits of the node's memory; without them it is not watched. ``answers`` tells whether the server is asked
+    questions: off, report, or enforce.
     """
 
     instance: str
@@ -70,6 +72,7 @@ class Gate:
     metrics_port: int
     sysfs_root: str
     memory: Limits | None = None
+    answers: str = "off"
 
     @classmethod
     def parse(cls, text: str) -> Gate:
@@ -235,7 +238,11 @@ class Watch:
 
 
 def serve_metrics(
-    gate: Gate, watch: Watch | None, memory: NodeMemory | None = None, evidence: Evidence | None = None
+    gate: Gate,
+    watch: Watch | None,
+    memory: NodeMemory | None = None,
+    evidence: Evidence | None = None,
+    answers: Answers | None = None,
 ) -> ThreadingHTTPServer:
     """Answer Prometheus, the kubelet's probes and the supervisor in threads of their own."""
 
@@ -245,11 +252,12 @@ def serve_metrics(
         watched = [part for part in (watch, memory) if part]
         lives = all(time.monotonic() - part.judged_at < _HUNG for part in watched)
         # Without the API server, only the kubelet can take the pod out of the Service.
-        answers = {"/metrics": lives, "/live": lives, "/ready": lives and not (watch and watch.unsaid)}
-        if path not in answers:
+        ready = lives and not (watch and watch.unsaid) and not (answers and answers.closes)
+        states = {"/metrics": lives, "/live": lives, "/ready": ready}
+        if path not in states:
             return 404, ""
-        text = "".join(part.text for part in watched)
-        return 200 if answers[path] else 503, text if answers[path] and path == "/metrics" else ""
+        text = "".join(part.text for part in (*watched, answers) if part)
+        return 200 if states[path] else 503, text if states[path] and path == "/metrics" else ""
 
     return pages.serve_pages(gate.metrics_port, page)
 
@@ -294,8 +302,11 @@ def work(options: argparse.Namespace) -> None:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api) if gate.expect else None
         memory = NodeMemory(gate.memory, api, gate.labels) if gate.memory else None
-        serve_metrics(gate, watch, memory, Evidence(options.nccl_logs, gate.rails, gate.sysfs_root))
-        steps = [memory.step] if memory else []
+        answers = None
+        if gate.answers != "off":
+            answers = Answers(gate.port, api, gate.labels, gate.answers == "enforce")
+        serve_metrics(gate, watch, memory, Evidence(options.nccl_logs, gate.rails, gate.sysfs_root), answers)
+        steps = [part.step for part in (memory, answers) if part]
         for step in (*steps, *((watch.step, watch.ask, watch.publish) if watch else ())):
             threading.Thread(target=forever, args=(options.interval, step), daemon=True).start()
     forever(options.interval, lambda _now: repeat(files))

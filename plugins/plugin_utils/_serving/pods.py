@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field
 from math import ceil
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, TransportGate
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import AnswersGate, RdmaMode, TransportGate
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import RBAC, Owner, made
@@ -73,6 +73,7 @@ class PodOptions:
     readiness: str = "auto"
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     transport_gate: TransportGate = "enforce"
+    answers: AnswersGate = "report"
     sysfs_root: str = "/sys"
     supervisor: bool = True
     stuck_after: int = 120

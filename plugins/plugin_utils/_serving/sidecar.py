@@ -66,6 +66,7 @@ def _gate(entry: RankPlan, plan: Plan, options: PodOptions) -> str:
             "metrics_port": metrics_port(plan),
             "sysfs_root": options.sysfs_root,
             "memory": _memory(options),
+            "answers": options.answers if entry.rank == 0 else "off",
         }
     )
 
@@ -115,8 +116,10 @@ def with_sidecar(
         # A sidecar that hangs can't take its condition back, so the kubelet restarts it. It may ignore SIGTERM.
         live = _probe("/live", periodSeconds=10, failureThreshold=6, terminationGracePeriodSeconds=5)
         more["livenessProbe"] = live
-        if gated(plan, options) and options.transport_gate == "enforce":
+        proves = gated(plan, options) and options.transport_gate == "enforce"
+        if proves or (options.answers == "enforce" and entry.rank == 0):
             more["readinessProbe"] = _probe("/ready", periodSeconds=5, failureThreshold=3)
+        if proves:
             gates = {"readinessGates": [{"conditionType": TRANSPORT}]}
     made = container(SIDECAR, PROGRAM, arguments, plan, options, _CODE) | more
     made["env"] += env

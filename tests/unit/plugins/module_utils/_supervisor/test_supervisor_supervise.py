@@ -9,6 +9,7 @@ import argparse
 import itertools
 import ssl
 import urllib.request
+from dataclasses import replace
 from email.message import Message
 from http.client import BadStatusLine
 from io import BytesIO
@@ -18,7 +19,7 @@ from urllib.error import HTTPError
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MEMORY
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import ANSWERS, MEMORY
 from ansible_collections.gb10.cluster.plugins.module_utils._supervisor import supervise
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import TIMEOUTS
 
@@ -400,6 +401,26 @@ def test_only_the_last_step_of_the_memory_guard_stops_the_group(status: str, rea
     said = {"type": MEMORY, "status": status, "reason": reason, "message": "3 % are available"}
     pod = {"metadata": {"uid": "u"}, "status": {"conditions": [said]}}
     assert supervise.read_pod("g-0-0", pod).memory == ("3 % are available" if stops else "")
+
+
+@pytest.mark.parametrize(("reason", "restarts"), [("GarbageOut", True), ("Garbage", False)])
+def test_only_a_head_that_gets_no_requests_for_its_answers_restarts_the_group(reason: str, restarts: bool) -> None:
+    said = {"type": ANSWERS, "status": "False", "reason": reason, "message": "nothing but !"}
+    pod = {"metadata": {"uid": "u"}, "status": {"conditions": [said]}}
+    assert supervise.read_pod("g-0-0", pod).garbage == ("nothing but !" if restarts else "")
+
+
+def test_a_group_that_answers_with_noise_is_restarted_once_until_it_was_healthy_without() -> None:
+    history, (good, other) = supervise.History(), group("a", "b")
+    bad = replace(good, garbage="nothing but !")
+    looks = [(bad, 0), (bad, 100), (bad, 800), (good, 900), (good, 1600), (bad, 1700)]
+    seen = []
+    for head, now in looks:
+        seen.append(supervise.decide([head, other], True, history, LIMITS, float(now)))
+        if seen[-1]:
+            supervise.acted(history, LIMITS, float(now))
+    assert [bool(text) for text in seen] == [True, False, False, False, False, True]
+    assert seen[0] == "g-0-0: nothing but !"
 
 
 def crashing(uid: str, restarts: int, down: bool) -> supervise.Seen:

@@ -206,14 +206,15 @@ def test_the_settings_have_all_rails(rank: Rank) -> None:
     [
         (GATE["expect"], None, ["Watch.ask", "Watch.publish", "Watch.step"]),
         (None, {"stop": 4}, ["NodeMemory.step"]),
-        (GATE["expect"], {"stop": 4}, ["NodeMemory.step", "Watch.ask", "Watch.publish", "Watch.step"]),
+        (GATE["expect"], {"stop": 4}, ["Answers.step", "NodeMemory.step", "Watch.ask", "Watch.publish", "Watch.step"]),
         (None, None, []),
     ],
 )
 def test_the_program_does_what_its_settings_ask_for(
     expect: object, memory: object, steps: list[str], rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = json.dumps(GATE | {"sysfs_root": str(rank.sysfs), "expect": expect, "memory": memory})
+    asks = "report" if "Answers.step" in steps else "off"
+    given = json.dumps(GATE | {"sysfs_root": str(rank.sysfs), "expect": expect, "memory": memory, "answers": asks})
     done: list[str] = []
     served: list[Any] = []
     lived: list[int] = []
@@ -233,7 +234,7 @@ def test_the_program_does_what_its_settings_ask_for(
         work()
     repeated = ["work.<locals>.<lambda>"]
     assert sorted(done) == sorted(steps + repeated * 2)
-    assert [bool(part) for part in served[1:]] == [bool(expect), bool(memory), True]
+    assert [bool(part) for part in served[1:]] == [bool(expect), bool(memory), True, asks != "off"]
     # Without a gate there is no page to ask for.
     assert ([answers() for answers in kept[1::2]], lived) == ([None, True], [0])
 

@@ -223,6 +223,15 @@ def test_the_kubelet_finds_a_sidecar_that_hangs(gate: Any, probes: set[str]) -> 
     assert limits == [90, 30][: len(probes)]
 
 
+@pytest.mark.parametrize(
+    ("mode", "rank", "closes"), [("report", 0, False), ("enforce", 0, True), ("enforce", 1, False)]
+)
+def test_only_the_head_is_asked_and_only_enforce_may_close_it(mode: Any, rank: int, closes: bool) -> None:
+    objects = rendered(pods.PodOptions(answers=mode, transport_gate="warn"))
+    assert sidecar_settings(objects, rank).answers == ("off" if rank else mode)
+    assert ("readinessProbe" in pod_of(objects, rank)["spec"]["containers"][1]) is closes
+
+
 def test_the_sidecar_knows_what_its_rank_has_to_prove() -> None:
     gate = sidecar_settings(rendered(pods.PodOptions(sysfs_root="/run/sys")), 2)
     assert (gate.rank, gate.pod, gate.rdma, gate.port, gate.metrics_port) == (2, PODS[2], True, 30000, 30002)
