@@ -33,6 +33,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN, Choice, Settings, Status
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.switch import metrics
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.answers import Answers
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.health import Health
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.node_memory import NodeMemory
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
@@ -80,10 +81,13 @@ def pages() -> dict[str, str]:
     memory.step(time.monotonic())
     answers = Answers(free_port(), kept, {"instance": "g", "rank": "0"}, enforce=False)
     answers.step(time.monotonic())
+    health = Health((rail,), str(HERE), kept, {"instance": "g", "rank": "0"})
+    health.step(time.monotonic())
     return {
         "/transport": render({"instance": "g", "rank": "0"}, condition, seen, 5.0, [rail], counted, links)
         + memory.text
-        + answers.text,
+        + answers.text
+        + health.text,
         "/fallback": metrics(Settings("g", "s", (Choice(MAIN, "p", (), ()),), 1, 1), Status()),
         "/sglang": (HERE / "samples/sglang-0.5.16.prom").read_text(),
         "/samples": (HERE / "samples/page.prom").read_text(),

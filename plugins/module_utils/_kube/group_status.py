@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .._common.findings import cut
-from .labels import ANSWERS, INSTANCE, RANK, REVISION, VF_INDEX, number
+from .labels import ANSWERS, HEALTH, INSTANCE, RANK, REVISION, VF_INDEX, number
 from .pod_state import SHOWN_LENGTH, crash, last_event, ready, stuck_container, tells_more, trouble
 
 # A rank that starts before rank 0 may crash once or twice. Waiting does not help after so many crashes with the same
@@ -21,7 +21,7 @@ from .pod_state import SHOWN_LENGTH, crash, last_event, ready, stuck_container, 
 _SAME_CRASHES = 3
 _CRASHES = 6
 # Conditions of ranks that serve all the same.
-_NOTED = (ANSWERS,)
+_NOTED = (ANSWERS, HEALTH)
 # Reasons that the kubelet gives for a container that ended while its node was down.
 _UNWATCHED = frozenset({"Unknown", "ContainerStatusUnknown"})
 

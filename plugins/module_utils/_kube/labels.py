@@ -39,6 +39,8 @@ MEMORY_OUT = "MemoryOut"
 # The condition of a head that is false while it answers with noise, and its reason when it must get no requests.
 ANSWERS = "gb10.cluster/answers"
 ANSWERS_OUT = "GarbageOut"
+# The condition of a rank that is false when its rails or its node had faults since its start.
+HEALTH = "gb10.cluster/health"
 # What the supervisor's log says before the finding about a hang.
 HUNG = "why the group hung: "
 # The container of a rank's pod that reads NCCL's files; it also runs while the server is down.

@@ -33,6 +33,7 @@ from . import generations, rails
 from .answers import Answers
 from .api import PodApi
 from .evidence import PAGE, Evidence
+from .health import Health
 from .judgement import Judgement
 from .keeper import keep, lives
 from .metrics import render
@@ -243,6 +244,7 @@ def serve_metrics(
     memory: NodeMemory | None = None,
     evidence: Evidence | None = None,
     answers: Answers | None = None,
+    health: Health | None = None,
 ) -> ThreadingHTTPServer:
     """Answer Prometheus, the kubelet's probes and the supervisor in threads of their own."""
 
@@ -256,7 +258,7 @@ def serve_metrics(
         states = {"/metrics": lives, "/live": lives, "/ready": ready}
         if path not in states:
             return 404, ""
-        text = "".join(part.text for part in (*watched, answers) if part)
+        text = "".join(part.text for part in (*watched, answers, health) if part)
         return 200 if states[path] else 503, text if states[path] and path == "/metrics" else ""
 
     return pages.serve_pages(gate.metrics_port, page)
@@ -305,8 +307,10 @@ def work(options: argparse.Namespace) -> None:
         answers = None
         if gate.answers != "off":
             answers = Answers(gate.port, api, gate.labels, gate.answers == "enforce")
-        serve_metrics(gate, watch, memory, Evidence(options.nccl_logs, gate.rails, gate.sysfs_root), answers)
-        steps = [part.step for part in (memory, answers) if part]
+        health = Health(gate.rails, gate.sysfs_root, api, gate.labels)
+        evidence = Evidence(options.nccl_logs, gate.rails, gate.sysfs_root)
+        serve_metrics(gate, watch, memory, evidence, answers, health)
+        steps = [part.step for part in (memory, answers, health) if part]
         for step in (*steps, *((watch.step, watch.ask, watch.publish) if watch else ())):
             threading.Thread(target=forever, args=(options.interval, step), daemon=True).start()
     forever(options.interval, lambda _now: repeat(files))

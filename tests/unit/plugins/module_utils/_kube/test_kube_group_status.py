@@ -263,3 +263,13 @@ def test_holders_are_read_from_rendered_stateful_sets() -> None:
     ]
     foreign = {"metadata": {"name": "x"}, "spec": {"template": {"metadata": {}, "spec": {}}}}
     assert status.holders([foreign]) == []
+
+
+@pytest.mark.parametrize(
+    ("status_of", "note"), [("False", "; health: rail 1 (net2) lost its link 4 times"), ("True", "")]
+)
+def test_a_rank_that_serves_with_faults_says_so(status_of: str, note: str) -> None:
+    own = pod(0)
+    said = "rail 1 (net2) lost its link 4 times"
+    own["status"]["conditions"].append({"type": "gb10.cluster/health", "status": status_of, "message": said})
+    assert status.read_group([own], [], 1).lines() == [f"rank 0: pod g-0-0 on spark1: ready{note}"]

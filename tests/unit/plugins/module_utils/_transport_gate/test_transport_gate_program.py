@@ -204,10 +204,14 @@ def test_the_settings_have_all_rails(rank: Rank) -> None:
 @pytest.mark.parametrize(
     ("expect", "memory", "steps"),
     [
-        (GATE["expect"], None, ["Watch.ask", "Watch.publish", "Watch.step"]),
-        (None, {"stop": 4}, ["NodeMemory.step"]),
-        (GATE["expect"], {"stop": 4}, ["Answers.step", "NodeMemory.step", "Watch.ask", "Watch.publish", "Watch.step"]),
-        (None, None, []),
+        (GATE["expect"], None, ["Health.step", "Watch.ask", "Watch.publish", "Watch.step"]),
+        (None, {"stop": 4}, ["Health.step", "NodeMemory.step"]),
+        (
+            GATE["expect"],
+            {"stop": 4},
+            ["Answers.step", "Health.step", "NodeMemory.step", "Watch.ask", "Watch.publish", "Watch.step"],
+        ),
+        (None, None, ["Health.step"]),
     ],
 )
 def test_the_program_does_what_its_settings_ask_for(
@@ -234,7 +238,7 @@ def test_the_program_does_what_its_settings_ask_for(
         work()
     repeated = ["work.<locals>.<lambda>"]
     assert sorted(done) == sorted(steps + repeated * 2)
-    assert [bool(part) for part in served[1:]] == [bool(expect), bool(memory), True, asks != "off"]
+    assert [bool(part) for part in served[1:]] == [bool(expect), bool(memory), True, asks != "off", True]
     # Without a gate there is no page to ask for.
     assert ([answers() for answers in kept[1::2]], lived) == ([None, True], [0])
 

@@ -1,0 +1,131 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test what the sidecar counts about the rails and the node of its rank while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import HEALTH
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import health, rails
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail
+
+RAILS = tuple(Rail(f"mlx{n}", f"net{n + 1}", f"10.10{n}.0.1", 9000) for n in range(2))
+STARTED = "2026-11-24T08:00:00Z"
+
+
+class Api:
+    def __init__(self) -> None:
+        self.conditions: list[Condition] = []
+        self.events: list[str] = []
+
+    def set_condition(self, condition: Condition, since: str, kind: str) -> None:
+        assert (since, kind) == (STARTED, HEALTH)
+        self.conditions.append(condition)
+
+    def add_event(self, condition: Condition, prefix: str) -> None:
+        self.events.append(f"{prefix}{condition.reason}")
+
+
+class Node:
+    """A node with two rails; VFs whose physical functions count PCIe errors, and one thermal zone."""
+
+    def __init__(self, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sysfs, self.api, self.changes = sysfs, Api(), {"net1": 1, "net2": 1}
+        monkeypatch.setattr(rails, "link", lambda name: {"carrier_changes": self.changes[name], "speed": None})
+        monkeypatch.setattr(health, "timestamp", lambda: STARTED)
+        labels = {"instance": "g", "rank": "2"}
+        self.watch = health.Health(RAILS, str(sysfs), self.api, labels)  # type: ignore[arg-type]
+        for number in range(2):
+            self.count(number, "hw_counters/out_of_sequence", 5)
+            for kind in ("fatal", "nonfatal", "correctable"):
+                self.aer(number, kind, 7)
+        self.write("class/thermal/thermal_zone0/type", "acpitz")
+        self.write("class/thermal/thermal_zone0/trip_point_0_type", "passive")
+        self.write("class/thermal/thermal_zone0/trip_point_0_temp", "95000")
+        self.write("class/thermal/thermal_zone0/trip_point_1_type", "active")
+        self.write("class/thermal/thermal_zone0/trip_point_1_temp", "40000")
+        self.heat(60)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.sysfs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+
+    def count(self, rail: int, name: str, value: int) -> None:
+        self.write(f"class/infiniband/mlx{rail}/ports/1/{name}", str(value))
+
+    def aer(self, rail: int, kind: str, value: int) -> None:
+        totals = {"fatal": "FATAL", "nonfatal": "NONFATAL", "correctable": "COR"}
+        name = f"class/infiniband/mlx{rail}/device/physfn/aer_dev_{kind}"
+        self.write(name, f"RxErr {value}\nBadTLP 0\nTOTAL_ERR_{totals[kind]} {value}")
+
+    def heat(self, degrees: int) -> None:
+        self.write("class/thermal/thermal_zone0/temp", str(1000 * degrees))
+
+    def step(self, now: float) -> str:
+        self.watch.step(now)
+        last = self.api.conditions[-1]
+        assert last.proven is (last.reason == "Healthy")
+        return last.message.removeprefix(f"since {STARTED} ")
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    made = Node(tmp_path, monkeypatch)
+    # What was counted before the rank started.
+    assert made.step(0.0) == "nothing was counted"
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (lambda node: node.changes.update(net2=9), "rail 1 (net2) lost its link 4 times"),
+        (lambda node: node.changes.update(net2=2), "rail 1 (net2) lost its link 1 times"),
+        (lambda node: node.aer(0, "fatal", 8), "rail 0 (net1) had 1 fatal PCIe errors"),
+        (lambda node: node.aer(1, "nonfatal", 9), "rail 1 (net2) had 2 uncorrectable PCIe errors"),
+        (lambda node: node.aer(1, "correctable", 1006), "nothing was counted"),
+        (lambda node: node.aer(1, "correctable", 1007), "rail 1 (net2) had 1000 corrected PCIe errors"),
+        (lambda node: node.count(0, "hw_counters/out_of_sequence", 1004), "nothing was counted"),
+        (
+            lambda node: node.count(0, "hw_counters/out_of_sequence", 1005),
+            "rail 0 (net1) counted 1000 errors and retransmissions",
+        ),
+        (lambda node: node.count(0, "hw_counters/np_cnp_sent", 9999), "nothing was counted"),
+        # The driver was loaded again.
+        (lambda node: node.aer(0, "fatal", 2), "rail 0 (net1) had 2 fatal PCIe errors"),
+        (lambda node: node.heat(95), "the node was 1 times at a limit of its temperature"),
+        (lambda node: node.heat(94), "nothing was counted"),
+    ],
+)
+def test_a_fault_is_told_with_its_rail_and_since_when(fault: object, said: str, node: Node) -> None:
+    assert callable(fault)
+    fault(node)
+    assert node.step(100.0) == said
+    assert node.api.events == ([] if said == "nothing was counted" else ["HealthDegraded"])
+
+
+def test_a_day_has_its_errors_but_ten_days_may_have_more(node: Node) -> None:
+    node.count(0, "hw_counters/out_of_sequence", 5005)
+    assert node.step(10 * 86400.0) == "nothing was counted"
+
+
+def test_growing_counts_do_not_fill_etcd(node: Node) -> None:
+    for turn in range(1, 41):
+        node.changes["net1"] += 2
+        node.heat(95 if turn % 2 else 60)
+        node.step(30.0 * turn)
+    told = [condition.message.partition(" times")[0].rpartition(" ")[2] for condition in node.api.conditions]
+    assert told[1:] == ["1", "21"]
+    assert node.api.events == ["HealthDegraded"]
+    assert 'gb10_health_events_total{instance="g",rank="2",rail="0",event="link_lost"} 40\n' in node.watch.text
+    assert 'gb10_health_hot{instance="g",rank="2"} 0\n' in node.watch.text
+
+
+def test_a_host_that_tells_nothing_is_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Node(tmp_path / "x", monkeypatch)
+    made.watch._sysfs = str(tmp_path / "none")
+    assert made.step(0.0) == "nothing was counted"
