@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 
 try:
+    import yaml
     from ansible_collections.kubernetes.core.plugins.module_utils.k8s.core import AnsibleK8SModule
     from ansible_collections.kubernetes.core.plugins.module_utils.k8s.exceptions import CoreException
     from ansible_collections.kubernetes.core.plugins.module_utils.k8s.runner import run_module
@@ -32,28 +32,25 @@ _ONCE = re.compile(
 )
 
 
-class Conflict(NamedTuple):
-    """The fields of one object that other managers have set otherwise, each as ``.data.x of argocd-controller``."""
+class Field(NamedTuple):
+    """A field that another manager has set otherwise."""
 
-    about: str
-    fields: tuple[str, ...]
-    lasting: bool
+    name: str
+    manager: str
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.manager}"
 
 
-def conflict(error: str) -> Conflict | None:
-    """Return what other managers own, from the API server's answer to an apply; None for any other error."""
+def conflict(error: str) -> list[Field]:
+    """Return the fields of other managers, from the API server's answer to an apply; none for any other error."""
     try:
-        text = error[error.index("{") : error.rindex("}") + 1]
-        # Some releases of the client give the answer as bytes, and kubernetes.core their form in Python.
-        said = json.loads(ast.literal_eval(f"b'{text}'") if re.search(r"b'\{", error) else text)
-        about = f"{said['details']['kind']} {said['details']['name']}"
+        said = json.loads(error[error.index("{") : error.rindex("}") + 1])
         causes = [one for one in said["details"]["causes"] if one["reason"] == "FieldManagerConflict"]
-    except (ValueError, KeyError, TypeError, SyntaxError):
-        return None
+    except (ValueError, KeyError, TypeError):
+        return []
     found = [(one["field"], re.search(r'conflict with "([^"]*)"', one["message"])) for one in causes]
-    owned = [(field, name[1]) for field, name in found if name]
-    lasting = any(not _ONCE.fullmatch(name) for _field, name in owned)
-    return Conflict(about, tuple(f"{field} of {name}" for field, name in owned), lasting) if owned else None
+    return [Field(field, name[1]) for field, name in found if name]
 
 
 class _Core:
@@ -98,6 +95,31 @@ def _difference(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**result["diff"], **secret, "before_header": name, "after_header": name}
 
 
+class _Probe(_Core):
+    """Asks the API server about one object without changing it."""
+
+    def __init__(self, module: Any, item: Mapping[str, Any]) -> None:
+        super().__init__(module, False)
+        self.check_mode, self.params["resource_definition"] = True, [item]
+
+    def exit_json(self, **_result: Any) -> None:
+        """Return to the loop over the objects."""
+
+
+def conflicts(module: Any) -> dict[str, list[Field]]:
+    """Return the fields of other managers in all objects, by the kind and name of the object: no answer names it."""
+    found = {}
+    for given in module.params["objects"]:
+        for item in yaml.safe_load_all(given) if isinstance(given, str) else [given]:
+            if item:
+                try:
+                    run_module(AnsibleK8SModule(module_class=partial(_Probe, module, item)))
+                except CoreException as error:
+                    if fields := conflict(str(error)):
+                        found[f"{item['kind']} {item['metadata']['name']}"] = fields
+    return found
+
+
 def apply(module: Any) -> None:
     """End an AnsibleModule that has the options of module api_apply with the result of applying its objects."""
     if MISSING:
@@ -108,18 +130,19 @@ def apply(module: Any) -> None:
             run_module(AnsibleK8SModule(module_class=partial(_Core, module, force, note)))
             return
         except CoreException as error:
-            found = conflict(str(error))
-            if found is None or found.lasting or force:
-                module.fail_json(msg=_refusal(found) if found else str(error))
-            force, note = True, f"{found.about}: {', '.join(found.fields)} was set by hand, and is set again."
+            if force or not conflict(str(error)):
+                module.fail_json(msg=str(error))
+        found = conflicts(module)
+        shown = "; ".join(f"{about}: {', '.join(map(str, fields))}" for about, fields in found.items())
+        if not all(_ONCE.fullmatch(field.manager) for fields in found.values() for field in fields):
+            module.fail_json(msg=REFUSAL.format(shown))
+        force, note = True, f"These fields were set by hand, and are set again: {shown}"
 
 
-def _refusal(found: Conflict) -> str:
-    return (
-        f"{found.about}: {', '.join(found.fields)} has another value than this collection wants, and its manager would"
-        " set it again; this object and those after it were not changed. Let that manager leave these fields out, or"
-        " take them over once with -e gb10_take_fields=true."
-    )
+REFUSAL = (
+    "Other managers have set fields otherwise than this collection wants, and would set them again; these objects were"
+    " not changed. {}. Let these managers leave the fields out, or take them over once with -e gb10_take_fields=true."
+)
 
 
 def main(make: Callable[..., Any] = AnsibleModule) -> None:

@@ -101,7 +101,9 @@ def mounts(plan: Plan, shm_size: str, cache_dir: str) -> tuple[list[Any], list[A
 
 def _directory(plan: Plan, what: str, path: str, kind: str) -> dict[str, Any]:
     if plan.rdma_mode in CLAIMS:
-        return {"persistentVolumeClaim": {"claimName": f"{plan.instance}-{what}", "readOnly": what == "models"}}
+        # The API does not keep a false value here, so that it would always differ from what another manager applied.
+        closed = {"readOnly": True} if what == "models" else {}
+        return {"persistentVolumeClaim": {"claimName": f"{plan.instance}-{what}", **closed}}
     return {"hostPath": {"path": path, "type": kind}}
 
 

@@ -127,3 +127,7 @@ def test_the_pods_are_as_the_owner_of_the_cluster_wants_them(stacks: dict[str, S
     assert used == set(accounts)
     assert [one["imagePullSecrets"] for one in accounts.values()] == [[{"name": "registry"}]] * len(accounts)
     assert not [one for one in stacks["default"] if "imagePullSecrets" in one]
+
+
+def test_no_pod_has_an_empty_list_which_the_api_would_not_keep(stacks: dict[str, Stack]) -> None:
+    assert not [name for name, pod in pods(stacks["default"]).items() if "[]" in json.dumps(pod)]

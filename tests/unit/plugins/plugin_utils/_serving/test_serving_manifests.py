@@ -167,6 +167,8 @@ def test_a_node_s_directories_are_claimed_where_the_level_forbids_host_path(mode
         volumes = {v["name"]: v for v in pod_of(objects, rank)["spec"]["volumes"]}
         assert not any("hostPath" in v for v in volumes.values())
         assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "gemma-4-31b-it-models", "readOnly": True}
+        # The API keeps no false value, so another manager's one would be a conflict at every run.
+        assert volumes["cache"]["persistentVolumeClaim"] == {"claimName": "gemma-4-31b-it-cache"}
         assert {"name": "cache", "mountPath": "/opt/gb10-cache"} in container_of(objects, rank)["volumeMounts"]
     found = {o["metadata"]["name"]: o for o in objects if o["kind"].startswith("PersistentVolume")}
     assert list(found) == [
