@@ -91,9 +91,10 @@ def summary_lines(
     return [*lines[:1], *summary.judged(plan.get("image_verdict") or {}), *lines[1:]]
 
 
-def serving_logs(read: list[dict[str, Any]], namespace: str, kubeconfig: str, context: str) -> str:
-    """Return the logs of ranks as text."""
-    return "\n".join(summary.shown_logs(read, namespace, kubeconfig, context))
+def serving_logs(read: list[dict[str, Any]], namespace: str, kubeconfig: str, context: str, last_hang: str = "") -> str:
+    """Return when and why the group hung last, and the logs of ranks, as text."""
+    hang = [f"Last hang: {last_hang}"] if last_hang else []
+    return "\n".join(hang + summary.shown_logs(read, namespace, kubeconfig, context))
 
 
 def serving_requests(plan: dict[str, Any], kubeconfig: str, context: str) -> str:

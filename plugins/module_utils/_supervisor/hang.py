@@ -86,6 +86,9 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
             f"rank {', '.join(silent)} did not answer: look whether its node and its sidecar live, and whether a "
             "network policy admits the supervisor (playbook kubernetes)"
         )
+    mute = [str(rank.number) for rank in ranks if not rank.witness]
+    if mute and len(mute) < len(ranks):
+        found.append(f"rank {', '.join(mute)}: the witness of its processes does not answer, so its server has ended")
     found += _apart(ranks)
     if not found:
         said = "NCCL knows of no rank that is behind" if told else "NCCL told nothing (RAS answers from 2.28.7 on)"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 SOCKET = "witness"
+PROC = Path("/proc")
 # Each process that runs front_door.py has a file there, named by its number.
 STACKS = Path("/tmp/gb10-stacks")
 SHOW_STACKS = signal.SIGUSR2
@@ -44,6 +45,7 @@ class Process:
     """A process: its state as in /proc (T is stopped, Z has ended), and its processor time in clock ticks."""
 
     pid: int
+    parent: int
     started: str
     name: str
     state: str
@@ -59,16 +61,25 @@ def name_of(words: list[str], short: str) -> str:
     return (program if not script or script.startswith("-") else script.rpartition("/")[2])[:60] or short
 
 
-def processes(proc: Path) -> Iterator[Process]:
-    """Yield the processes of this container but the own one; one that ends meanwhile is left out."""
+def all_processes(proc: Path) -> Iterator[Process]:
+    """Yield the processes of this container; one that ends meanwhile is left out."""
     for entry in proc.iterdir():
-        if entry.name.isdecimal() and entry.name != str(os.getpid()):
+        if entry.name.isdecimal():
             with suppress(OSError, ValueError, IndexError):
                 before, _end, after = (entry / "stat").read_text(errors="replace").rpartition(")")
                 words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
                 own = after.split()
                 name = name_of(words, before.partition("(")[2])
-                yield Process(int(entry.name), own[19], name, own[0], int(own[11]) + int(own[12]))
+                yield Process(int(entry.name), int(own[1]), own[19], name, own[0], int(own[11]) + int(own[12]))
+
+
+def processes(proc: Path, server: int) -> list[Process]:
+    """Return the server and all that it started, without this program."""
+    found = {one.pid: one for one in all_processes(proc) if one.pid != os.getpid()}
+    own = {server}
+    while more := {pid for pid, one in found.items() if one.parent in own} - own:
+        own |= more
+    return [found[pid] for pid in sorted(own & found.keys())]
 
 
 def shows_stacks(proc: Path, pid: int, stacks: Path) -> bool:
@@ -91,9 +102,9 @@ def threads(text: str) -> list[list[str]]:
     return [frames[:FRAMES] for frames in found[-THREADS:]]
 
 
-def testimony(known: set[str], proc: Path = Path("/proc"), stacks: Path = STACKS) -> dict[str, Any]:
-    """Return what the processes do, and which of the ``known`` names no process has any more."""
-    before = {(one.pid, one.started): one for one in processes(proc)}
+def testimony(server: int, known: set[str], proc: Path = PROC, stacks: Path = STACKS) -> dict[str, Any]:
+    """Return what the server's processes do, and which of the ``known`` names none of them has any more."""
+    before = {(one.pid, one.started): one for one in processes(proc, server)}
     for pid, _started in before:
         if shows_stacks(proc, pid, stacks):
             with suppress(OSError):
@@ -102,7 +113,7 @@ def testimony(known: set[str], proc: Path = Path("/proc"), stacks: Path = STACKS
     time.sleep(LOOK)
     found = []
     hertz = os.sysconf("SC_CLK_TCK")
-    now = list(processes(proc))
+    now = processes(proc, server)
     for one in now:
         earlier = before.get((one.pid, one.started), one)
         busy = round((one.ticks - earlier.ticks) / hertz / LOOK, 2)
@@ -112,7 +123,8 @@ def testimony(known: set[str], proc: Path = Path("/proc"), stacks: Path = STACKS
         found.append({"name": one.name, "state": one.state, "busy": busy, "threads": threads(text)})
     alive = {one.name for one in now if one.state not in "ZX"}
     gone = sorted(known - alive)
-    found.sort(key=lambda each: (each["state"] not in "TtZX", -each["busy"]))
+    # A server has dozens of processes that compile, or do nothing.
+    found.sort(key=lambda each: (each["state"] not in "TtZX", not each["threads"], -each["busy"]))
     said = {"processes": found[:PROCESSES], "gone": gone[:PROCESSES]}
     while len(json.dumps(said)) > MOST:
         said["processes"].pop()
@@ -140,12 +152,12 @@ def main() -> None:
     with listen(base) as listening:
         listening.settimeout(EVERY)
         while os.getppid() == server:
-            known |= {one.name for one in processes(Path("/proc")) if one.name.startswith("sglang::")}
+            known |= {one.name for one in processes(PROC, server) if one.name.startswith("sglang::")}
             with suppress(OSError):
                 connection, _address = listening.accept()
                 with connection:
                     connection.settimeout(EVERY)
-                    connection.sendall(json.dumps(testimony(known)).encode())
+                    connection.sendall(json.dumps(testimony(server, known)).encode())
 
 
 if __name__ == "__main__":

@@ -53,3 +53,4 @@ def test_logs_are_below_the_names_of_their_pods_and_end_with_the_command_that_fo
         "  kubectl --context gb10 -n ns logs -f g-1-0 -c sglang",
     ]
     assert serving_logs([], "ns", "k", "c").startswith("No rank has started")
+    assert serving_logs([], "ns", "k", "c", "rank 1").startswith("Last hang: rank 1\nNo rank has started")

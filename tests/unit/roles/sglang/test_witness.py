@@ -93,7 +93,7 @@ def test_a_server_tells_where_it_waits_and_another_one_is_not_signalled(
             pause(0.01)
 
     monkeypatch.setattr(witness.time, "sleep", until_written)
-    said = witness.testimony({"sglang::scheduler_TP0", "rank.py"}, proc, tmp_path)
+    said = witness.testimony(os.getpid(), {"sglang::scheduler_TP0", "rank.py"}, proc, tmp_path)
     assert said["gone"] == ["sglang::scheduler_TP0"]
     assert [one["name"] for one in said["processes"]] == ["rank.py", "rank.py"]
     (frames,) = [one["threads"][-1] for one in said["processes"] if one["threads"]]
@@ -108,7 +108,14 @@ def test_a_stopped_process_comes_first(
     os.kill(children["hides"], signal.SIGSTOP)
     os.waitid(os.P_PID, children["hides"], os.WSTOPPED)
     monkeypatch.setattr(witness.time, "sleep", lambda _seconds: None)
-    assert witness.testimony(set(), proc, tmp_path)["processes"][0]["state"] == "T"
+    assert witness.testimony(os.getpid(), set(), proc, tmp_path)["processes"][0]["state"] == "T"
+
+
+def test_only_the_server_and_what_it_started_is_told(witness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = {1: 0, 2: 1, 3: 7, 7: 2, 8: 1, os.getpid(): 7, 9: 99}
+    told = [witness.Process(pid, parent, "1", "x", "R", 1) for pid, parent in parents.items()]
+    monkeypatch.setattr(witness, "all_processes", lambda _proc: iter(told))
+    assert [one.pid for one in witness.processes(Path("/proc"), 2)] == [2, 3, 7]
 
 
 @pytest.mark.parametrize(
@@ -134,11 +141,11 @@ def test_a_file_without_whole_stacks_has_no_threads(witness: Any, text: str) -> 
 def test_an_answer_is_bounded(witness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(witness.time, "sleep", lambda _seconds: None)
     stack = "Thread 0x1 (most recent call first):\n" + f'  File "/{"d" * 99}/x", line 1 in {"n" * 99}\n' * 99
-    many = [witness.Process(pid, "1", "sglang::worker", "R", 1) for pid in range(1 << 30, (1 << 30) + 99)]
+    many = [witness.Process(pid, 1, "1", "sglang::worker", "R", 1) for pid in range(1 << 30, (1 << 30) + 99)]
     for one in many:
         (tmp_path / str(one.pid)).write_text(stack * 9)
-    monkeypatch.setattr(witness, "processes", lambda _proc: iter(many))
-    said = witness.testimony(set(), tmp_path, tmp_path)
+    monkeypatch.setattr(witness, "processes", lambda _proc, _server: many)
+    said = witness.testimony(1, set(), tmp_path, tmp_path)
     assert 1 < len(said["processes"]) <= witness.PROCESSES and len(json.dumps(said)) <= witness.MOST
 
 
@@ -165,7 +172,7 @@ def test_the_witness_ends_with_its_server(witness: Any, tmp_path: Path, monkeypa
     parents = iter([7, 7, 1])
     monkeypatch.setattr(witness.os, "getppid", lambda: next(parents))
     monkeypatch.setattr(witness, "EVERY", 0.01)
-    monkeypatch.setattr(witness, "processes", lambda _proc: iter(()))
+    monkeypatch.setattr(witness, "processes", lambda _proc, _server: [])
     monkeypatch.setattr(witness.sys, "argv", ["witness.py", str(tmp_path)])
     witness.main()
     assert next(parents, None) is None

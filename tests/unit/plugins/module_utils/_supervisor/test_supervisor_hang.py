@@ -96,6 +96,10 @@ CASES: dict[str, tuple[list[Any], str]] = {
         f"{NOTHING}knows of no rank that is behind",
     ),
     "an old NCCL": ([rank()] * 2, f"{NOTHING}told nothing (RAS answers from 2.28.7 on)"),
+    "a server has ended, and its sidecar lives": (
+        [rank(), rank() | {"witness": None}],
+        "rank 1: the witness of its processes does not answer, so its server has ended",
+    ),
     "half of the ranks do not answer": (
         [rank(), None, rank(), None],
         f"rank 1, 3 did not answer: {UNHEARD} (playbook kubernetes)",
@@ -116,7 +120,7 @@ CASES: dict[str, tuple[list[Any], str]] = {
             {"rails": [1, {"bytes": "x", "errors": [], "down": 0}], "witness": {"processes": [{}, 3], "gone": 4}},
             {"communicators": [{"ranks": [{"begun": {"AllReduce": "9", 3: -1}}, {"begun": None}, 7]}, []]},
         ],
-        f"{NOTHING}knows of no rank that is behind",
+        "rank 0, 2: the witness of its processes does not answer, so its server has ended",
     ),
 }
 
