@@ -25,6 +25,8 @@ def order(name: str) -> list[str]:
     def walk(tasks: list[dict[str, Any]]) -> None:
         for task in tasks:
             walk(task.get("block", []))
+            if "gb10.cluster.api_apply" in task and task.get("check_mode"):
+                found.append("dry run")
             for key in ("ansible.builtin.import_tasks", "ansible.builtin.include_tasks"):
                 value = task.get(key)
                 if value:
@@ -36,10 +38,30 @@ def order(name: str) -> list[str]:
     return found
 
 
-def test_the_verdict_comes_after_image_and_models_and_before_anything_stops() -> None:
+def test_image_and_api_server_are_asked_after_the_models_are_there_and_before_anything_stops() -> None:
     steps = order("main.yml")
-    wanted = ["images.yml", "models.yml", "configs.yml", "replace.yml", "verdict.yml", "stop_ranks.yml", "deploy.yml"]
+    wanted = [
+        "images.yml",
+        "models.yml",
+        "configs.yml",
+        "replace.yml",
+        "verdict.yml",
+        "dry run",
+        "stop_ranks.yml",
+        "deploy.yml",
+    ]
     assert [step for step in steps if step in wanted] == wanted
+
+
+def test_the_dry_run_leaves_out_what_is_deleted_with_the_group_and_nothing_else() -> None:
+    deleted = set()
+    for task in yaml.safe_load((TASKS / "stop_ranks.yml").read_text(encoding="utf-8")):
+        options = task.get("kubernetes.core.k8s", {})
+        if options.get("delete_all"):
+            kind = options["kind"]
+            deleted |= {each["kind"] for each in task["loop"]} if "{{" in kind else {kind}
+    known = yaml.safe_load((TASKS.parent / "vars/main.yml").read_text(encoding="utf-8"))
+    assert deleted == set(known["__sglang_deleted"])
 
 
 def test_a_refusal_fails_and_an_unknown_verdict_does_not() -> None:
