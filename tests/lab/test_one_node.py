@@ -74,6 +74,7 @@ def test_a_stuck_group_of_one_node_is_restarted_once(site: Site) -> None:
     print(f"ready again after {site.wait_ready(old, 1):.0f} s")
     said = site.kubectl("logs", f"deploy/{site.group}-supervisor")
     assert said.count("restarting the group: the head has been stuck for") == 1
+    assert said.count("why the group hung: rank 0: its process front_door.py is stopped (state T)") == 1
     site.play("serve_stop", instance=site.group)
 
 

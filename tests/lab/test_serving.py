@@ -90,6 +90,11 @@ def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node:
     before = incarnations(cluster.pods())
     cluster.signal(node, rank, signal)
     print(f"{what}: ready again after {cluster.wait_ready(before, 4):.0f} s")
+    if signal == "STOP":
+        # Workers are asked through the network policy of the namespace.
+        assert "Last hang: [" in cluster.play("serve_status", instance=GROUP)
+        said = cluster.kubectl("logs", f"deploy/{GROUP}-supervisor")
+        assert "why the group hung: rank 1: its process front_door.py is stopped (state T)" in said
 
 
 def test_a_drained_node_is_waited_for(cluster: Site) -> None:
