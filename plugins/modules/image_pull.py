@@ -43,13 +43,23 @@ class Pull:
         self.found: dict[str, str] = {}
         self.later: list[str] = []
 
-    def missing_secrets(self) -> list[str]:
-        """Return the pull secrets that the namespace lacks, as far as the kubeconfig may read them."""
-        return [name for name in self._owner.image_pull_secrets if not self._has_secret(name)]
+    def lacks(self) -> str:
+        """Return what the cluster lacks of what its owner wants on pods, as far as the kubeconfig may read it."""
+        secrets = self._owner.image_pull_secrets
+        missing = [name for name in secrets if not self._has("v1/secrets", self._namespace, name)]
+        if missing:
+            return _without_secrets(missing, self._namespace)
+        priority = self._owner.priority_class
+        if not priority or self._has("scheduling.k8s.io/v1/priorityclasses", "", priority):
+            return ""
+        return (
+            f"The cluster has no PriorityClass {priority}, so it would refuse the pods; nothing was changed."
+            " Create it, or set sglang_priority_class to one of kubectl get priorityclasses."
+        )
 
-    def _has_secret(self, name: str) -> bool:
+    def _has(self, resource: str, namespace: str, name: str) -> bool:
         with tolerated(FORBIDDEN):
-            return bool(self._cluster.objects("v1/secrets", self._namespace, name))
+            return bool(self._cluster.objects(resource, namespace, name))
         return True
 
     def _known_nodes(self) -> list[dict[str, Any]]:
@@ -184,8 +194,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         if pull.absent:
             remedy = "Run playbooks/kubernetes.yml, which joins hosts to K3s or names what an existing cluster lacks."
             module.fail_json(msg=f"The cluster has no node {', '.join(pull.absent)}. {remedy}", **result)
-        if missing := pull.missing_secrets():
-            module.fail_json(msg=_without_secrets(missing, options["namespace"]), **result)
+        if lacks := pull.lacks():
+            module.fail_json(msg=lacks, **result)
         if module.check_mode:
             module.exit_json(msg=f"{pull.name} would be pulled where it is missing.", **result)
         if not poll(pull.look, bool, part.seconds, POLL_SECONDS):

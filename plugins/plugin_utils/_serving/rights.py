@@ -90,6 +90,10 @@ def needed(objects: Iterable[Mapping[str, Any]], namespace: str, instance: str, 
                 "", "nodes", ("list",), "name nodes that are not ready or have no free devices, before anything stops"
             ),
             Right("", "pods", ("list",), "name the pods that hold these devices"),
+            *(
+                Right("scheduling.k8s.io", "priorityclasses", ("get",), "check that the priority class exists", (name,))
+                for name in sorted({pod["priorityClassName"] for pod in pods if "priorityClassName" in pod})
+            ),
         ],
     )
 

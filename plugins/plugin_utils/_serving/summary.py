@@ -37,9 +37,10 @@ def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
         addresses = network.get("ips")
         shown = ", ".join(map(str, addresses)) if isinstance(addresses, list) else ""
         yield f"    {network.get('interface')}: {network.get('name')} {shown}"
-    limits = container.get("resources", {}).get("limits") or {}
-    # The API returns quantities as text.
-    yield "  limits: " + ", ".join(f"{name}={value}" for name, value in sorted(limits.items()))
+    for kind, amounts in sorted(container.get("resources", {}).items()):
+        # The API returns quantities as text.
+        if isinstance(amounts, dict):
+            yield f"  {kind}: " + ", ".join(f"{name}={value}" for name, value in sorted(amounts.items()))
     for other in beside:
         yield f"  {other['name']}:"
         yield from (f"    {line}" for line in flags(other["command"]))

@@ -43,7 +43,7 @@ class Cluster:
     def objects(self, _resource: str, _namespace: str, name: str) -> list[Json]:
         if name == "hidden":
             raise image_pull.ClusterError("can't read v1/secrets hidden (403: Forbidden)", 403)
-        return [{"metadata": {"name": name}}] if name == "registry" else []
+        return [{"metadata": {"name": name}}] if name in ("registry", "low") else []
 
     def config_map(self, _namespace: str, _name: str) -> dict[str, str]:
         return self.record
@@ -285,7 +285,9 @@ def test_check_mode_with_one_first_pulls_nothing(capsys: Capture, four: list[str
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_a_pull_secret_that_is_missing_is_named_before_anything_changes(capsys: Capture, check: bool) -> None:
+def test_a_secret_or_a_priority_class_that_is_missing_is_named_before_anything_changes(
+    capsys: Capture, check: bool
+) -> None:
     owner = {"image_pull_secrets": ["registry", "other", "hidden"]}
     # A node that has the image would still be asked for the Secret, by the kubelet of Kubernetes 1.35.
     Cluster.held = {host: [f"{REPO}@{OLD}"] for host in ("spark1", "spark2")}
@@ -293,6 +295,11 @@ def test_a_pull_secret_that_is_missing_is_named_before_anything_changes(capsys: 
     assert (status, Cluster.created, Cluster.record) == (1, [], {})
     assert result["msg"].startswith("Namespace models has no Secret other, which gb10_image_pull_secrets names")
     assert "kubectl -n models create secret docker-registry other" in result["msg"]
+    message = pull(capsys, owner={"priority_class": "urgent"}, check=check)[1]["msg"]
+    assert message.startswith(
+        "The cluster has no PriorityClass urgent, so it would refuse the pods; nothing was changed."
+    )
+    assert "failed" not in pull(capsys, owner={"priority_class": "hidden"}, check=check)[1]
 
 
 def test_the_pods_that_pull_are_as_the_owner_of_the_cluster_wants_them(capsys: Capture) -> None:

@@ -213,9 +213,10 @@ def test_secrets_are_reachable_only_by_name_and_nothing_is_granted_with_a_wildca
     secrets = {right.names: right.verbs for right in found if right.resource == "secrets"}
     assert secrets == {(): ("create",), (f"{GROUP}-secrets",): ("delete", "get", "patch")}
     assert not any("*" in (right.group, right.resource, *right.verbs) for right in found)
-    private = manifests.render(plan(), pods.PodOptions(owner=Owner(["registry"])), {}, {})
-    found = rights.needed(private, NAMESPACE, GROUP, secret=False).namespaced
-    assert {r.names: r.verbs for r in found if r.resource == "secrets"}["registry",] == ("get",)
+    private = manifests.render(plan(), pods.PodOptions(owner=Owner(["registry"], priority_class="low")), {}, {})
+    wanted = rights.needed(private, NAMESPACE, GROUP, secret=False)
+    assert {r.names: r.verbs for r in wanted.namespaced if r.resource == "secrets"}["registry",] == ("get",)
+    assert wanted.optional[-1].as_rule()["resourceNames"] == ["low"]
     without = rights.needed(objects(), NAMESPACE, GROUP, secret=False).namespaced
     assert {r.names: r.verbs for r in without if r.resource == "secrets"} == {(f"{GROUP}-secrets",): ("delete", "get")}
 
