@@ -168,8 +168,9 @@ class State:
                 )
             with contextlib.suppress(OSError):  # a full /run only costs the name
                 handle.seek(0)
-                handle.truncate()
                 handle.write(f"process {os.getpid()} ({purpose}, user {_user()}, since {time.strftime('%FT%T%z')})\n")
+                # Not before: a process that hangs between the two would have no name, by which the unit kills it.
+                handle.truncate()
                 handle.flush()
             self._locked = True
             try:

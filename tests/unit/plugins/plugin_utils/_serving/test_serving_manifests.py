@@ -65,6 +65,9 @@ def test_only_the_head_is_behind_the_service() -> None:
     selector = next(o for o in objects if o["kind"] == "Service")["spec"]["selector"]
     chosen = [r for r in range(4) if selector.items() <= pod_of(objects, r)["metadata"]["labels"].items()]
     assert chosen == [0]
+    # No StatefulSet can change its selector, so it has only the labels by which ranks are told apart.
+    sets = [o["spec"]["selector"]["matchLabels"] for o in objects if o["kind"] == "StatefulSet"]
+    assert sets == [{labels.INSTANCE: "gemma-4-31b-it", labels.RANK: str(rank)} for rank in range(4)]
 
 
 def test_a_pod_is_pinned_confined_and_attached() -> None:
@@ -335,6 +338,8 @@ def test_without_guard_and_supervisor_nothing_watches_a_group_of_one_node() -> N
     plan = sample_plan({"nodes": 1, "tp": 1}, nodes=("b300",))
     objects = sm.render(plan, pods.PodOptions(supervisor=False), FILES, {})
     assert not {"Deployment", "Role"} & {o["kind"] for o in objects}
+    # It attaches no VF, so no annotation asks Multus for one.
+    assert list(pod_of(objects, 0)["metadata"]["annotations"]) == ["gb10.cluster/revision"]
     assert "--gate" not in pod_of(objects, 0)["spec"]["containers"][-1]["command"]
 
 
@@ -392,6 +397,8 @@ def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() ->
     staged = replace(plan, models=("org/a",), models_dir="/srv/models", paths=("/srv/models/own",))
     words = pods.command(staged.ranks[0], staged, pods.PodOptions())
     assert words[11:18] == ["--shares", "4", "--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
+    downloads = replace(plan, models=("org/a",), models_dir="")
+    assert "--model" not in pods.command(downloads.ranks[0], downloads, pods.PodOptions())[:14]
     assert "--memory" not in pods.command(plan.ranks[0], sample_plan(), pods.PodOptions())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import profile as sp
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 
 RAW: dict[str, Any] = {
@@ -51,6 +52,12 @@ def test_a_path_of_the_profile_stays() -> None:
     assert sp.to_serving(resolved, "/srv/models", metrics=False).model_path == "/data/tiny"
     assert sp.repositories(resolved) == ["org/draft"]
     assert sp.to_serving(resolved, "/srv/models", metrics=False).paths == ("/data/tiny",)
+
+
+def test_a_rank_compares_its_start_with_memory_that_gpu_and_cpu_share_only() -> None:
+    memory = {"load_gib": 14.6, "fraction": 0.80004, "available_gib": 103.0, "most_gib": 109.0}
+    assert sp._load(memory) == Load(14.6, 0.8, 103.0, 109.0)
+    assert sp._load(memory | {"load_gib": None}) is None
 
 
 def test_time_outs_suit_a_first_step_that_compiles_kernels() -> None:
