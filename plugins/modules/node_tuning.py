@@ -37,7 +37,7 @@ CLOCKS = system.UNIT_DIRECTORY / "gb10-gpu-clocks.service"
 
 # Both are matched against the name of the process, at most 15 characters. SGLang gives this name to the processes that
 # hold the memory. The first process of a server is called python3, as are Ansible's modules and other programs of the
-# host; its pod makes it one of the first anyway (oom_score_adj).
+# host; start_rank.py makes it and its children the first anyway (oom_score_adj).
 _FIRST = "^sglang::"
 _LAST = (
     "^(systemd.*|sshd.*|dbus-.*|NetworkManager|k3s.*|rke2|k0s|kubelite|containerd.*|crio|kubelet|dockerd|multus.*"

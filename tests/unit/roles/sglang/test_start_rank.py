@@ -43,6 +43,11 @@ def test_every_start_has_its_own_directory_and_nothing_of_the_start_before(tmp_p
     assert seen[0] != seen[1]
 
 
+def test_the_server_is_the_first_to_end_when_memory_runs_out(tmp_path: Path) -> None:
+    command = [sys.executable, str(FILE), "--nccl-logs", str(tmp_path), "--", "cat", "/proc/self/oom_score_adj"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "1000\n"
+
+
 def test_the_sidecar_can_read_which_variables_may_hide_the_transport(tmp_path: Path) -> None:
     given = {"NCCL_DEBUG": "WARN", "NCCL_HOSTID": "", "NCCL_ALGO": "Ring"}
     assert start(tmp_path, env=given).returncode == 0
@@ -57,6 +62,7 @@ def test_a_rank_has_a_witness_beside_its_server(tmp_path: Path, started: Any, mo
     monkeypatch.setattr(started, "fresh_directory", lambda base: base / "1")
     monkeypatch.setattr(started, "STACKS", tmp_path / "stacks")
     monkeypatch.setattr(started.subprocess, "Popen", lambda words, **_quiet: ran.append(words))
+    monkeypatch.setattr(started, "end_first", lambda: None)
     monkeypatch.setattr(started.os, "execvp", lambda _program, words: ran.append(words))
     for more in ([], ["--witness"]):
         monkeypatch.setattr(started.sys, "argv", ["start_rank.py", "--nccl-logs", str(tmp_path), *more, "--", "server"])
