@@ -26,7 +26,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "inventory" / "4x-gb10-switch" / "group_vars" / "gb10_cluster.yml"
-PROFILE = ROOT / "profiles" / "qwen3-235b.yml"
+PROFILE = ROOT / "plugins" / "profiles" / "qwen3-235b.yml"
 GROUP = 16
 LIMIT = 4.0
 BARE = [

@@ -17,10 +17,13 @@ PLUGINS = ROOT / "plugins"
 PREFIX = "ansible_collections.gb10.cluster.plugins."
 PAGE = ROOT / "docs" / "architecture.md"
 UTILS = ("module_utils", "plugin_utils")
+# What SGLang, not Ansible, loads: profiles, and patches that run inside a server.
+DATA = ("profiles", "sweeps")
 
 
 def files() -> list[Path]:
-    return sorted(path for path in PLUGINS.rglob("*.py") if path.name != "__init__.py")
+    found = (path for path in PLUGINS.rglob("*.py") if path.name != "__init__.py")
+    return sorted(path for path in found if path.relative_to(PLUGINS).parts[0] not in DATA)
 
 
 def module_name(path: Path) -> str:

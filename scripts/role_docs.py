@@ -126,10 +126,10 @@ def shared_table(group: Mapping[str, Any]) -> str:
 
 def disk_table() -> str:
     """Return the size on disk of every profile's model, with the largest of its separate draft models."""
-    facts = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("profiles/models/*.json")]
+    facts = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("plugins/profiles/models/*.json")]
     sizes = {model["repo"].lower(): model.get("weights_gb", 0) + model.get("draft_gb", 0) for model in facts}
     rows = []
-    for path in sorted(ROOT.glob("profiles/*.yml")):
+    for path in sorted(ROOT.glob("plugins/profiles/*.yml")):
         profile = _load(path)
         flags = [one.get("server_args") or {} for one in (profile, *(profile.get("presets") or {}).values())]
         drafts = [sizes.get(str(one.get("speculative_draft_model_path")).lower(), 0) for one in flags]

@@ -4,8 +4,8 @@
 """Write the flag catalogue of an SGLang release as its own parser defines it.
 
 ``sglang_catalogue.py 0.5.24`` downloads the release's wheel from the package index with pip, runs its parser (without
-torch or a GPU) and writes ``profiles/catalogue/0.5.24.json``. ``--check`` compares instead of writing and exits 1
-on any difference; without versions it checks the oldest and the newest catalogue. Needs pip, msgspec and packaging.
+torch or a GPU) and writes ``plugins/profiles/catalogue/0.5.24.json``. ``--check`` compares instead of writing and exits
+1 on any difference; without versions it checks the oldest and the newest catalogue. Needs pip, msgspec and packaging.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.insert(0, IMPORT_ROOT)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
 ROOT = Path(__file__).resolve().parents[1]
-CATALOGUE = ROOT / "profiles" / "catalogue"
+CATALOGUE = ROOT / "plugins" / "profiles" / "catalogue"
 CACHE = ROOT / ".cache" / "sglang"
 RUNNER = Path(__file__).with_name("_sglang_release.py")
 VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+|rc\d+)?")

@@ -72,7 +72,9 @@ def options() -> argparse.ArgumentParser:
         help="changes that the image has beyond its version, such as sglang#24436",
     )
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="environment of the server")
-    parser.add_argument("--profiles", type=Path, default=ROOT / "profiles", help="directory of catalogue and rules")
+    parser.add_argument(
+        "--profiles", type=Path, default=ROOT / "plugins" / "profiles", help="directory of catalogue and rules"
+    )
     parser.add_argument(
         "--dir",
         action="append",

@@ -5,7 +5,7 @@
 """Check sweep files and list their cells, without a host, SGLang or a GPU.
 
     scripts/sweep_check.py my-sweep.yml
-    scripts/sweep_check.py --dir my-profiles sweeps/*.yml
+    scripts/sweep_check.py --dir my-profiles plugins/sweeps/*.yml
 
 Exits 0 if every file can be measured, 1 if one is wrong or SGLang accepts none of its cells, 2 if the arguments are
 wrong.

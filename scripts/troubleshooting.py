@@ -34,7 +34,7 @@ SYMPTOMS = ROOT / "docs" / "troubleshooting.md"
 LAUNCHES = ROOT / "docs" / "launch-rules.md"
 KNOWN = ROOT / "docs" / "combinations.md"
 PASTED = Path(__file__).with_name("pasted_messages.yml")
-RULES = ROOT / "profiles" / "rules.json"
+RULES = ROOT / "plugins" / "profiles" / "rules.json"
 # {package of checks: first words of the names of its findings}
 PACKAGES = {
     "preflight": ("preflight",),

@@ -7,7 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 COLLECTION = Path(__file__).resolve().parents[2]
-PROFILES = COLLECTION / "profiles"
-SWEEPS = COLLECTION / "sweeps"
+PLUGINS = COLLECTION / "plugins"
+PROFILES = PLUGINS / "profiles"
+SWEEPS = PLUGINS / "sweeps"
 ROLES = COLLECTION / "roles"
-MODULES = COLLECTION / "plugins" / "modules"
+MODULES = PLUGINS / "modules"

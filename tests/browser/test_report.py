@@ -90,7 +90,7 @@ def single(path: Path) -> Path:
 @pytest.fixture(scope="module", params=["published", "journal", "single"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report") / f"{request.param}.html"
-    sources = sorted((ROOT / "sweeps/published").glob("*.yml"))
+    sources = sorted((ROOT / "plugins/sweeps/published").glob("*.yml"))
     if request.param != "published":
         sources = [{"journal": journal, "single": single}[request.param](out.with_suffix(".jsonl"))]
     subprocess.run([sys.executable, ROOT / "scripts/bench_report.py", *sources, "--html", out], check=True)

@@ -21,7 +21,7 @@ COVERS = ("galaxy.yml", "meta", "scripts", "playbooks/plan.yml", "playbooks/plan
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 # SHIPPED: directories of the artifact. DIRT: files that a working tree may contain and the artifact must not.
-SHIPPED = ("docs", "meta", "playbooks", "plugins", "profiles", "roles", "scripts", "sweeps")
+SHIPPED = ("docs", "meta", "playbooks", "plugins", "roles", "scripts")
 DIRT = (
     "results/sweep.jsonl",
     "playbooks/results/backups/gb10.tar.gz",
@@ -130,9 +130,12 @@ def test_every_playbook_is_found_by_its_full_name(collections: Path, home: Path)
     run(play, "--syntax-check", "-i", inventory, *playbooks, cwd=collections, collections=collections)
 
 
-def test_an_example_is_planned(collections: Path, home: Path) -> None:
+def test_an_example_is_planned_with_only_the_directories_that_a_collection_may_have(home: Path, tmp_path: Path) -> None:
+    own = tmp_path / "ansible_collections" / "gb10" / "cluster"
+    for name in ("meta", "playbooks", "plugins", "roles"):
+        shutil.copytree(home / name, own / name)
     words = ["-i", home / "inventory" / "4x-gb10-switch", "-e", "gb10_kubeconfig=/nonexistent", "-e", "preset=latency"]
-    run(BIN / "ansible-playbook", *words, "gb10.cluster.plan", cwd=collections, collections=collections)
+    run(BIN / "ansible-playbook", *words, "gb10.cluster.plan", cwd=tmp_path, collections=tmp_path)
 
 
 def test_the_callback_shows_the_stages_of_a_run(

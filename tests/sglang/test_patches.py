@@ -19,9 +19,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue imp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Patch, load_patches
 
 ROOT = Path(__file__).resolve().parents[2]
-PATCHES = ROOT / "profiles" / "patches"
+PATCHES = ROOT / "plugins" / "profiles" / "patches"
 KNOWN = load_patches(PATCHES / "patches.json")
-RELEASES = [str(catalogue.version) for catalogue in load_history(ROOT / "profiles" / "catalogue").catalogues]
+RELEASES = [
+    str(catalogue.version) for catalogue in load_history(ROOT / "plugins" / "profiles" / "catalogue").catalogues
+]
 DSL_PATCH = "sm121-admissible-archs"
 DSL_PIN = re.compile(r"^Requires-Dist: nvidia-cutlass-dsl(?:\[\w+\])?[>=]=([\d.]+)\s*$", re.MULTILINE)
 

@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files
 from sglang_profiles import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
-HISTORY = load_history(ROOT / "profiles" / "catalogue")
+HISTORY = load_history(ROOT / "plugins" / "profiles" / "catalogue")
 RELEASES = [str(catalogue.version) for catalogue in HISTORY.catalogues]
 
 OWN_OPINION = {"argparse.abbrev"}
@@ -44,7 +44,7 @@ def ask_parser(version: str, lines: list[list[str]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_the_shipped_catalogue_equals_that_of_the_release(version: str) -> None:
-    shipped = (ROOT / "profiles" / "catalogue" / f"{version}.json").read_text(encoding="utf-8")
+    shipped = (ROOT / "plugins" / "profiles" / "catalogue" / f"{version}.json").read_text(encoding="utf-8")
     assert sglang_catalogue.catalogue(version) == shipped
 
 

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files
 from sglang_profiles import duplicates, matrix
 
 ROOT = Path(__file__).resolve().parents[2]
-NEWEST = str(load_history(ROOT / "profiles" / "catalogue").catalogues[-1].version)
+NEWEST = str(load_history(ROOT / "plugins" / "profiles" / "catalogue").catalogues[-1].version)
 PUBLISHED = {"tp": 4, "nodes": 4, "pp": 1, "ep": 1}
 
 

@@ -222,7 +222,7 @@ def test_own_facts_rules_and_releases_are_used(tmp_path: Path) -> None:
         "sglang": "runs",
     }
     (tmp_path / "rules.json").write_text(json.dumps({"rules": [rule]}))
-    release = json.loads((ROOT / "profiles/catalogue/0.5.23.json").read_text()) | {"sglang": "0.5.99"}
+    release = json.loads((ROOT / "plugins/profiles/catalogue/0.5.23.json").read_text()) | {"sglang": "0.5.99"}
     (tmp_path / "catalogue" / "0.5.99.json").write_text(json.dumps(release))
     found = answer("--sglang", "0.5.99", "--dir", str(tmp_path), "--", "--model-path", "org/Mine")
     assert found["judged_by"] == "0.5.99"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check one command line with the release's parser, the rules and the translation. Private to the collection.
 
-``profiles/published.json`` has the settings and the outcome of each launch. ``scripts/sglang_rows.py --update`` writes
-it from ``tests/unit/fixtures/sglang/spark-rows.json``, which has the whole command lines and their sources.
+``plugins/profiles/published.json`` has the settings and the outcome of each launch. ``scripts/sglang_rows.py --update``
+writes it from ``tests/unit/fixtures/sglang/spark-rows.json``, which has the whole command lines and their sources.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ MODELOPT = {"NVFP4": "modelopt_fp4", "FP8": "modelopt_fp8", "MIXED_PRECISION": "
 
 
 def facts_of(config: Mapping[str, Any], repo: str, source: str) -> dict[str, Any]:
-    """Return the facts as ``profiles/models`` has them; raise ValueError if the file names no architecture."""
+    """Return the facts as ``plugins/profiles/models`` has them; raise ValueError if the file names no architecture."""
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or not architectures or not architectures[0]:
         raise ValueError(f"{source}: it names no architecture. Give the config.json of the model's repository")

@@ -151,7 +151,7 @@ def load_patches(path: Path, *own: Path) -> tuple[Patch, ...]:
     """Read the lists of patches, own ones where the file exists; raise ValueError if one is invalid."""
     patches: list[Patch] = []
     for file in (path, *(file for file in own if file.is_file())):
-        folder = "profiles/patches" if file == path else str(file.parent.absolute())
+        folder = "plugins/profiles/patches" if file == path else str(file.parent.absolute())
         try:
             for raw in json.loads(file.read_text(encoding="utf-8"))["patches"]:
                 place = {"file": f"{folder}/{raw['file']}", "first": raw.get("from"), "last": raw.get("to")}

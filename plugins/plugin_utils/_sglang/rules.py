@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Apply the rules across flags (``profiles/rules.json``) to one set of flags of one release.
+"""Apply the rules across flags (``plugins/profiles/rules.json``) to one set of flags of one release.
 
 Private to the collection.
 

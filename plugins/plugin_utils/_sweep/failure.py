@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Classify a failed cell by what its ranks logged.
 
-The classes with their patterns and remedies are data: sweeps/data/failures.yml.
+The classes with their patterns and remedies are data: plugins/sweeps/data/failures.yml.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def test_device_lists(name: str, spec: str, expected: bool) -> None:
     ],
 )
 def test_the_parser_of_the_release_decides_which_flags_exist(release: str, flag: list[str], accepted: bool) -> None:
-    parser = cli.build_parser(release, ROOT / "profiles" / "catalogue")
+    parser = cli.build_parser(release, ROOT / "plugins" / "profiles" / "catalogue")
     words = ["--model-path", "m", *flag]
     if accepted:
         parser.parse_args(words)

@@ -25,7 +25,7 @@ def load(path: str) -> Any:
     [
         ("qwen3.5-397b-ep1", "qwen3.5-397b-ep1"),
         ("qwen3.5-397b-ep4", "qwen3.5-397b-ep4"),
-        ("sweeps/glm-4.7.yml", "glm-4.7"),
+        ("plugins/sweeps/glm-4.7.yml", "glm-4.7"),
         ("mine.yaml", "mine"),
         ("results/glm-4.7.jsonl", "glm-4.7"),
     ],

@@ -20,7 +20,7 @@ def test_a_sweep_is_planned_once_and_recorded(tmp_path: Path, before: list[str])
     tasks = [{"ansible.builtin.import_role": role} for role in roles]
     play = {"hosts": "gb10_nodes", "connection": "local", "gather_facts": False, "tasks": tasks}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
-    sweep = ROOT / "sweeps" / "gemma-4-26b-b300.yml"
+    sweep = ROOT / "plugins" / "sweeps" / "gemma-4-26b-b300.yml"
     values = {"bench_sweep": sweep, "gb10_results_dir": tmp_path / "results", "bench_models_dir": ""}
     words = ["-i", "inventory/4x-gb10-switch"]
     for name, value in values.items():

@@ -25,7 +25,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(sys.executable).parent
 # What a project update checks out, without what the playbooks do not read.
-PROJECT = ("ansible.cfg", "collections", "galaxy.yml", "meta", "playbooks", "plugins", "profiles", "roles", "sweeps")
+PROJECT = ("ansible.cfg", "collections", "galaxy.yml", "meta", "playbooks", "plugins", "roles")
 ABOUT = {"job_id": 7, "job_launch_type": "manual", "user_id": 1, "user_name": "admin", "user_email": "a@example.com"}
 ABOUT |= {"user_first_name": "", "user_last_name": "", "inventory_id": 3, "inventory_name": "sparks"}
 EXTRA = {f"{prefix}_{name}": value for prefix in ("awx", "tower") for name, value in ABOUT.items()}

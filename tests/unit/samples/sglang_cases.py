@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[3]
-PROFILES = ROOT / "profiles"
+PROFILES = ROOT / "plugins" / "profiles"
 KNOWLEDGE = Knowledge.load(PROFILES)
 FACTS = frozenset(field.name for field in fields(Facts))
 

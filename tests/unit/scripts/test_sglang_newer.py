@@ -20,7 +20,7 @@ import sglang_newer
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
 ROOT = Path(__file__).resolve().parents[3]
-BEFORE, NEWEST = (str(each.version) for each in load_history(ROOT / "profiles/catalogue").catalogues[-2:])
+BEFORE, NEWEST = (str(each.version) for each in load_history(ROOT / "plugins/profiles/catalogue").catalogues[-2:])
 
 
 def answer(verdict: str = "accepted", message: str = "", **changes: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_the_index_names_the_newest(monkeypatch: pytest.MonkeyPatch, said: str, 
 def test_a_new_release_gets_a_catalogue_and_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shipped = ROOT / "profiles/catalogue"
+    shipped = ROOT / "plugins/profiles/catalogue"
     shutil.copy(shipped / f"{BEFORE}.json", tmp_path)
     monkeypatch.setattr(sglang_catalogue, "CATALOGUE", tmp_path)
     monkeypatch.setattr(sglang_newer, "newest", lambda: NEWEST)

@@ -221,16 +221,16 @@ def test_a_damaged_journal_is_neither_read_nor_written(tmp_path: Path) -> None:
     assert (tmp_path / "j.jsonl").read_text() == '{"kind": "plan"}\n'
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "plugins" / "sweeps").glob("*.yml")), ids=lambda p: p.stem)
 def test_every_shipped_sweep_can_be_planned(path: Path) -> None:
     sweep = yaml.safe_load(path.read_text())
-    profile = yaml.safe_load((ROOT / f"profiles/{sweep['profile']}.yml").read_text())
+    profile = yaml.safe_load((ROOT / f"plugins/profiles/{sweep['profile']}.yml").read_text())
     made = sweep_plan.plan(sweep, resolver(profile))
     assert not made.findings
     assert {s: made.count(s) for s in ("run", "invalid", "duplicate")} == EXPECTED[path.stem]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "plugins" / "sweeps").glob("*.yml")), ids=lambda p: p.stem)
 def test_every_shipped_sweep_can_have_a_certain_winner_and_comes_to_an_end(path: Path) -> None:
     sweep = yaml.safe_load(path.read_text())
     assert all(workload["repetitions"] >= 3 for workload in sweep["workloads"])

@@ -32,7 +32,7 @@ def ask(path: Path, *argvs: list[str], limit: int = 60, **env: str) -> list[dict
         env={
             **os.environ,
             "PYTHONPATH": str(path),
-            "SGLANG_STANDIN_CATALOGUES": str(ROOT / "profiles/catalogue"),
+            "SGLANG_STANDIN_CATALOGUES": str(ROOT / "plugins/profiles/catalogue"),
             **env,
         },
         check=True,

@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known i
 from preflight_samples import GOOD
 
 ROOT = Path(__file__).resolve().parents[5]
-SCHEMA = json.loads((ROOT / "profiles/schema/combinations.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((ROOT / "plugins/profiles/schema/combinations.schema.json").read_text(encoding="utf-8"))
 HOST: dict[str, Any] = {**GOOD, "arguments": ["quiet"]}
 IMAGE: dict[str, Any] = {"platform": "gb10", "nodes": 2, "image": "sglang:x", "nccl": "2.30.7", "door": True}
 IMAGE |= {"sglang": "SGLang 0.5.23", "release": "0.5.23", "flags": ["--tp-size"], "env": ["A"], "pinned": True}

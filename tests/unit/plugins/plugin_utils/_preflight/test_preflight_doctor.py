@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from preflight_samples import GOOD
 
-SCHEMA = Path(__file__).resolve().parents[5] / "profiles/schema/combinations.schema.json"
+SCHEMA = Path(__file__).resolve().parents[5] / "plugins/profiles/schema/combinations.schema.json"
 PFS = tuple(pf["name"] for pf in GOOD["pfs"])
 ARGUMENTS = "root=UUID=0b9c quiet kho=off iommu.passthrough=1 ip=192.168.10.11"
 

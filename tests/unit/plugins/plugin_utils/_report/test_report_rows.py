@@ -34,12 +34,12 @@ from bench_report import examined, main, resolver
 from script_runs import called
 
 ROOT = Path(__file__).resolve().parents[5]
-PUBLISHED = sorted((ROOT / "sweeps/published").glob("*.yml"))
+PUBLISHED = sorted((ROOT / "plugins/sweeps/published").glob("*.yml"))
 
 
 def published(name: str) -> Any:
-    table = yaml.safe_load((ROOT / f"sweeps/published/{name}.yml").read_text())
-    return examined(table, resolver(yaml.safe_load((ROOT / f"profiles/{table['profile']}.yml").read_text())))
+    table = yaml.safe_load((ROOT / f"plugins/sweeps/published/{name}.yml").read_text())
+    return examined(table, resolver(yaml.safe_load((ROOT / f"plugins/profiles/{table['profile']}.yml").read_text())))
 
 
 def run(rate: float, status: str = "ok", garbage: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -335,7 +335,7 @@ def test_the_published_page_of_the_documentation_is_current() -> None:
     command = [sys.executable, str(ROOT / "scripts/bench_report.py"), *map(str, PUBLISHED)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (ROOT / "docs/published.md").read_text() == done.stdout, (
-        "run: scripts/bench_report.py sweeps/published/*.yml"
+        "run: scripts/bench_report.py plugins/sweeps/published/*.yml"
     )
 
 

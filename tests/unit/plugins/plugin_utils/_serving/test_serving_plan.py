@@ -405,7 +405,7 @@ def test_an_environment_of_the_owner_can_open_a_hole() -> None:
 def test_profiles_that_trust_a_repository_s_code_pin_it() -> None:
     """For these five no public record of a commit was found."""
     library = Library.load([])
-    names = sorted(path.stem for path in (COLLECTION / "profiles").glob("*.yml"))
+    names = sorted(path.stem for path in (COLLECTION / "plugins" / "profiles").glob("*.yml"))
     unpinned = set()
     for name in names:
         served = to_serving(resolve(load_profile(name, []), None, None, {}, library, None), "", metrics=False)
