@@ -99,7 +99,7 @@ def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Clust
     # The simulated RDMA counters then stay at 0, as if the bytes had gone over TCP although the log says IB.
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="/nowhere")
     message = cluster.refused("verify", nccl_verify_tokens=256)
-    assert "the log says RDMA, but the RDMA devices moved 0 bytes" in message
+    assert "the log says RDMA, but the RDMA devices moved 0 bytes" in message, message
     assert cluster.judged()["verdict"] == "ib"
 
     def stand_still() -> bool:
@@ -118,6 +118,10 @@ STREAM = {
     0: "import socket as s\nc = s.create_connection(('10.100.0.2', 29999))\nwhile True: c.sendall(bytes(1 << 20))",
     1: "import socket as s\nc = s.create_server(('', 29999)).accept()[0]\nwhile c.recv(1 << 20): pass",
 }
+# Far less than the model exchanges, however long the run takes.
+TRICKLE = """
+until [ -e /run/gb10-lab/over ]; do echo 2000 2000 >> /run/gb10-lab/rdma-traffic/rocep1s0f0v0; sleep 0.1; done
+"""
 
 
 def test_bytes_over_tcp_beside_a_log_of_rdma_fail_the_run_and_say_which_to_doubt(cluster: Cluster) -> None:
@@ -125,10 +129,8 @@ def test_bytes_over_tcp_beside_a_log_of_rdma_fail_the_run_and_say_which_to_doubt
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="/nowhere")
     over = threading.Event()
 
-    def trickle() -> None:
-        while not over.wait(1):
-            for node in ("spark1", "spark2"):
-                cluster.lab.shell(node, "echo 2000000 2000000 >> /run/gb10-lab/rdma-traffic/rocep1s0f0v0")
+    def trickle(node: str) -> None:
+        cluster.lab.shell(node, TRICKLE)
 
     def stream(rank: int) -> None:
         words = ("exec", f"{GROUP}-{rank}-0", "-c", "sglang", "--", "timeout", "-s", "KILL", "100", "python3", "-c")
@@ -136,21 +138,25 @@ def test_bytes_over_tcp_beside_a_log_of_rdma_fail_the_run_and_say_which_to_doubt
         while not over.is_set():
             cluster.ask(*words, STREAM[rank])
 
-    threads = [threading.Thread(target=stream, args=(rank,)) for rank in (1, 0)] + [threading.Thread(target=trickle)]
+    nodes = ("spark1", "spark2")
+    threads = [threading.Thread(target=stream, args=(rank,)) for rank in (1, 0)]
+    threads += [threading.Thread(target=trickle, args=(node,)) for node in nodes]
     for thread in threads:
         thread.start()
     try:
-        message = cluster.refused("verify", nccl_verify_tokens=64)
+        message = cluster.refused("verify", nccl_verify_tokens=64, nccl_verify_min_bytes=1000)
     finally:
         over.set()
         # Only this test runs a program that names the port.
-        for node in ("spark1", "spark2"):
-            cluster.lab.shell(node, "pkill -KILL -f '[2]9999' || true")
+        for node in nodes:
+            cluster.lab.shell(node, "touch /run/gb10-lab/over; pkill -KILL -f '[2]9999' || true")
         for thread in threads:
             thread.join(120)
     assert cluster.judged()["verdict"] == "ib"
-    assert "the log says rdma, the bytes of gemma-4-31b-it-0-0 say tcp: " in message
-    assert "Doubt the log: a library without a log line, or a second communicator, used another path" in message
+    assert "the log says rdma, the bytes of gemma-4-31b-it-0-0 say tcp: " in message, message
+    assert "Doubt the log: a library without a log line, or a second communicator, used another path" in message, (
+        message
+    )
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="-")
     cluster.wait(cluster.in_service)
 
@@ -168,8 +174,8 @@ def test_an_mtu_that_fell_in_all_pods_is_found_by_pings_from_inside_the_pods(clu
     assert not cluster.in_service()
     set_mtu(9000)
     cluster.wait(cluster.in_service)
-    assert "spark2 rail0 VF 0" in message
-    assert "net1 has MTU 1500, planned 9000" in message
+    assert "spark2 rail0 VF 0" in message, message
+    assert "net1 has MTU 1500, planned 9000" in message, message
     assert cluster.judged()["satisfied"] is True
     assert "4 directions on all rails and VFs pass" in " ".join(cluster.play("verify").split())
 
@@ -237,7 +243,7 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
     assert first["id"] == fault.cause, verdict["causes"]
     assert fault.line in first["line"]
     assert first["rank"] in (*fault.ranks, None)
-    assert fault.remedy in message
+    assert fault.remedy in message, message
     if fault.starts:
         named = cluster.refused("verify")
         assert next(iter(fault.env)) in named
@@ -287,4 +293,4 @@ def test_latency_is_measured_and_the_share_of_the_fabric_stated(cluster: Cluster
     assert measured["decode"]["fabric_ms"] > 0
     limit = {"rdma": 0.1, "tcp": 0}
     message = cluster.refused("verify", nccl_verify_bandwidth_bytes=1000000, nccl_verify_max_latency=limit)
-    assert "an all-reduce of 8192 bytes over ib takes" in message
+    assert "an all-reduce of 8192 bytes over ib takes" in message, message
