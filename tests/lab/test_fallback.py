@@ -176,7 +176,7 @@ def test_stopping_deletes_everything_also_while_the_node_is_gone(cluster: Site) 
     time.sleep(75)
     cluster.play("serve_stop", "--limit", f"all:!{LOST}", instance=GROUP)
     assert cluster.pods() == []
-    kinds = "sts,deploy,svc,cm,sa,role,rolebinding,clusterrole,clusterrolebinding"
+    kinds = "sts,deploy,svc,cm,sa,pdb,role,rolebinding,clusterrole,clusterrolebinding"
     assert cluster.kubectl("get", kinds, "-l", f"gb10.cluster/instance={GROUP}", "-o", "name") == ""
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test serving on the lab's real Kubernetes: groups are replaced, killed, frozen, drained, run side by side, stopped.
 
-One lab, in the order of this file. After each disturbance the group becomes ready and passes the
+One lab of two nodes, in the order of this file. After each disturbance the group becomes ready and passes the
 transport gate; the seconds until then are printed (``pytest -s`` or the report of a failure).
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from labcommand import LabCommand, changed
@@ -31,18 +30,19 @@ COVERS = (
 )
 
 GROUP = "gemma-4-31b-it"
-TWO = {"topology": {"nodes": 2, "tp": 2}}
+NODES = 2
+ON_TWO = {"serving_plan_overrides": {"topology": {"nodes": NODES, "tp": NODES}}}
 
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
-    yield Site.deployed(make_lab())
+    yield Site.deployed(make_lab(), nodes=NODES, **ON_TWO)
 
 
 def test_a_group_is_served_and_a_second_run_changes_nothing(cluster: Site) -> None:
     assert changed(cluster.play("serve")) > 0
     assert all(map(is_ready, cluster.pods()))
-    print(f"four ranks: ready after {time_to_ready(cluster.pods()):.0f} s")
+    print(f"two ranks: ready after {time_to_ready(cluster.pods()):.0f} s")
     assert changed(cluster.play("serve")) == 0
 
 
@@ -50,7 +50,7 @@ def test_a_group_answers_a_question_and_its_logs_are_shown(cluster: Site) -> Non
     answer = cluster.play("chat", instance=GROUP, question="Hello?")
     assert re.search(r"^\d+ tokens, the first after \d+\.\d\d s", answer, re.M)
     logs = cluster.play("logs", instance=GROUP, sglang_log_lines=5)
-    assert all(f" on spark{number}:" in logs for number in range(1, 5))
+    assert all(f" on spark{number}:" in logs for number in (1, 2))
     assert f"logs -f {GROUP}-0-0 -c sglang" in logs
 
 
@@ -63,8 +63,8 @@ def test_a_shutdown_without_a_confirmation_switches_nothing_off(cluster: Site) -
 def test_check_mode_shows_a_preset_s_flags_and_changes_nothing(cluster: Site) -> None:
     before = cluster.pods()
     output = cluster.play("serve", "--check", "--diff", preset="mtp-6")
-    assert output.count("+    --speculative-num-steps 6") == 4
-    assert output.count("-    --speculative-num-steps 4") == 4
+    assert output.count("+    --speculative-num-steps 6") == NODES
+    assert output.count("-    --speculative-num-steps 4") == NODES
     assert incarnations(cluster.pods()) == incarnations(before)
 
 
@@ -82,7 +82,7 @@ def test_a_preset_replaces_the_group_as_a_whole(cluster: Site) -> None:
 @pytest.mark.parametrize(
     ("what", "node", "rank", "signal"),
     [
-        ("a killed worker", "spark3", 2, "KILL"),
+        ("a killed worker", "spark2", 1, "KILL"),
         ("a frozen worker", "spark2", 1, "STOP"),
         ("a killed head", "spark1", 0, "KILL"),
     ],
@@ -90,7 +90,7 @@ def test_a_preset_replaces_the_group_as_a_whole(cluster: Site) -> None:
 def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node: str, rank: int, signal: str) -> None:
     before = incarnations(cluster.pods())
     cluster.signal(node, rank, signal)
-    print(f"{what}: ready again after {cluster.wait_ready(before, 4):.0f} s")
+    print(f"{what}: ready again after {cluster.wait_ready(before, NODES):.0f} s")
     if signal == "STOP":
         # Workers are asked through the network policy of the namespace.
         assert "Last hang: [" in cluster.play("serve_status", instance=GROUP)
@@ -100,14 +100,14 @@ def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node:
 
 def test_a_drained_node_is_waited_for(cluster: Site) -> None:
     before = incarnations(cluster.pods())
-    drain = ("drain", "spark4", "--ignore-daemonsets", "--delete-emptydir-data", "--force")
+    drain = ("drain", "spark2", "--ignore-daemonsets", "--delete-emptydir-data", "--force")
     refused = cluster.ask(*drain, "--timeout=10s")
     assert "would violate the pod's disruption budget" in refused.stdout + refused.stderr
     assert incarnations(cluster.pods()) == before
     cluster.kubectl(*drain, "--timeout=120s", "--disable-eviction")
-    assert not is_ready(cluster.pods()[3])
-    cluster.kubectl("uncordon", "spark4")
-    print(f"an uncordoned node: ready again after {cluster.wait_ready(before, 4):.0f} s")
+    assert not is_ready(cluster.pods()[1])
+    cluster.kubectl("uncordon", "spark2")
+    print(f"an uncordoned node: ready again after {cluster.wait_ready(before, NODES):.0f} s")
 
 
 def test_a_missing_network_is_named_before_anything_changes(cluster: Site) -> None:
@@ -115,7 +115,7 @@ def test_a_missing_network_is_named_before_anything_changes(cluster: Site) -> No
     cluster.kubectl("delete", "net-attach-def", "gb10-rail1-vf1")
     output = " ".join(cluster.play("serve", check=False, vf_index=1, preset="mtp-6").split())
     assert "gb10-rail1-vf1" in output
-    assert "rank 2 on spark3" in output
+    assert "rank 1 on spark2" in output
     assert "playbooks/kubernetes.yml" in output
     assert incarnations(cluster.pods()) == before
     cluster.play("kubernetes")
@@ -132,42 +132,31 @@ def test_stopping_deletes_everything_and_returns_the_vfs(cluster: Site) -> None:
     assert cluster.pods()
     cluster.play("serve_stop", instance=GROUP)
     assert cluster.pods() == []
-    left = cluster.kubectl("get", "all,cm,sa,role,rolebinding", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")
+    left = cluster.kubectl("get", "all,cm,sa,role,rolebinding,pdb", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")
     assert left == ""
     assert "enp1s0f0v0" in cluster.lab.shell("spark1", "ip -br link")
     # The last logs of killed and frozen ranks are kept after their supervisor and their group were deleted.
     assert f"{GROUP}-" in cluster.lab.shell("spark1", f"ls /var/log/gb10/gb10-serving/{GROUP}")
 
 
-def test_two_groups_run_side_by_side_and_cannot_use_each_others_vfs(cluster: Site) -> None:
-    given: dict[str, Any] = {}
-    for name, nodes, vf_index in (("one", ["spark1", "spark2"], 0), ("two", ["spark4", "spark3"], 1)):
-        given = {"instance": name, "serving_plan_nodes": nodes, "vf_index": vf_index, "serving_plan_overrides": TWO}
-        cluster.play("serve", **given)
-    assert [pod["spec"]["nodeName"] for pod in cluster.pods("two")] == ["spark4", "spark3"]
-    assert all(map(is_ready, [*cluster.pods("one"), *cluster.pods("two")]))
-    print("two groups: ready after", [time_to_ready(cluster.pods(name)) for name in ("one", "two")], "s")
-    cluster.play("verify", **given)
-    third = {"instance": "three", "serving_plan_nodes": ["spark2", "spark3"], "serving_plan_overrides": TWO}
-    output = " ".join(cluster.play("serve", check=False, vf_index=0, **third).split())
-    assert "[serving.vf.taken]" in output
-    assert "instance one holds the VFs of this index" in output
-
-
-def test_a_third_group_on_the_same_gpus_is_refused_until_they_are_shared(cluster: Site) -> None:
-    third = {
-        "instance": "three",
-        "vf_index": 1,
-        "serving_plan_nodes": ["spark1", "spark2"],
-        "serving_plan_overrides": TWO,
-    }
-    refusal = " ".join(cluster.play("serve", check=False, **third).split())
+def test_a_second_group_on_the_same_gpus_is_refused_until_they_are_shared(cluster: Site) -> None:
+    cluster.play("serve", instance="one")
+    two = {"instance": "two", "vf_index": 1}
+    refusal = " ".join(cluster.play("serve", check=False, **two).split())
     assert "nothing was changed" in refusal
     for rank, node in enumerate(("spark1", "spark2")):
         assert f"rank {rank} on {node}: nvidia.com/gpu: the node offers 1, the rank needs 1" in refusal
         assert f"pod gb10-serving/one-{rank}-0 holds 1" in refusal
     assert "serve_stop.yml -e instance=one" in refusal
-    assert cluster.pods("three") == []
+    assert cluster.pods("two") == []
     cluster.play("kubernetes", device_plugins_gpu_shares=2)
-    cluster.play("serve", **third)
-    assert all(map(is_ready, [*cluster.pods("one"), *cluster.pods("two"), *cluster.pods("three")]))
+    cluster.play("serve", **two)
+    assert all(map(is_ready, [*cluster.pods("one"), *cluster.pods("two")]))
+    cluster.play("verify", **two)
+
+
+def test_two_groups_cannot_use_each_others_vfs(cluster: Site) -> None:
+    said = " ".join(cluster.play("serve", check=False, instance="three", vf_index=0).split())
+    assert "[serving.vf.taken]" in said
+    assert "instance one holds the VFs of this index" in said
+    assert cluster.pods("three") == []
