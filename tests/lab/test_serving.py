@@ -132,8 +132,8 @@ def test_stopping_deletes_everything_and_returns_the_vfs(cluster: Site) -> None:
     assert cluster.pods()
     cluster.play("serve_stop", instance=GROUP)
     assert cluster.pods() == []
-    left = cluster.kubectl("get", "all,cm,sa,role,rolebinding,pdb", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")
-    assert left == ""
+    kinds = "all,cm,sa,role,rolebinding,pdb"
+    assert cluster.kubectl("get", kinds, "-l", f"gb10.cluster/instance={GROUP}", "-o", "name") == ""
     assert "enp1s0f0v0" in cluster.lab.shell("spark1", "ip -br link")
     # The last logs of killed and frozen ranks are kept after their supervisor and their group were deleted.
     assert f"{GROUP}-" in cluster.lab.shell("spark1", f"ls /var/log/gb10/gb10-serving/{GROUP}")
