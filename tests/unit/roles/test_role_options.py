@@ -66,3 +66,19 @@ def test_choices_are_the_terms_of_the_collection() -> None:
                 assert tuple(option["choices"]) == choices, place
                 checked += 1
     assert checked
+
+
+def test_every_role_takes_fields_of_other_managers_only_if_its_owner_says_so() -> None:
+    found: dict[str, set[Any]] = {}
+    for path in (ROOT / "roles").glob("*/tasks/*.yml"):
+        waiting = list(yaml.safe_load(path.read_text(encoding="utf-8")) or [])
+        while waiting:
+            task = waiting.pop()
+            waiting += task.get("block", [])
+            if applied := task.get("gb10.cluster.api_apply"):
+                found.setdefault(path.parts[-3], set()).add(applied.get("take_fields"))
+    assert set(found) == {"device_plugins", "gateway", "monitoring", "multus", "sglang"}
+    for role, given in found.items():
+        assert given == {f"{{{{ {role}_take_fields }}}}"}
+        defaults = yaml.safe_load((ROOT / "roles" / role / "defaults/main.yml").read_text(encoding="utf-8"))
+        assert defaults[f"{role}_take_fields"] == "{{ gb10_take_fields | default(false) }}"
