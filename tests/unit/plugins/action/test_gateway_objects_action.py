@@ -160,9 +160,9 @@ def test_a_policy_never_closes_a_head_that_was_open(closed: bool, heads: dict[st
 
 
 def test_peers_and_an_ingress_of_the_gateway() -> None:
-    peer = {"ipBlock": {"cidr": "192.0.2.0/24"}}
-    found = planned(TWO, allow_from=[peer], ingress={"host": "llm.example"}, service_type="NodePort")["objects"]
-    assert found[1]["spec"]["ingress"][0]["from"] == [peer]
+    peers = [{"ipBlock": {"cidr": "192.0.2.0/24"}}, {"podSelector": {}}]
+    found = planned(TWO, allow_from=peers, ingress={"host": "llm.example"}, service_type="NodePort")["objects"]
+    assert found[1]["spec"]["ingress"][0]["from"] == peers
     (ingress,) = [item for item in found if item["kind"] == "Ingress"]
     backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
     assert backend == {"name": "gb10-gateway", "port": {"number": 30000}}

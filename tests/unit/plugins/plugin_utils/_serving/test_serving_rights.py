@@ -200,6 +200,12 @@ def test_the_rights_are_exactly_those_of_the_requests(fallback: bool) -> None:
     assert granted(found.fallback) == (switch if fallback else set())
 
 
+def test_a_group_without_a_supervisor_joins_a_gateway_too() -> None:
+    made = manifests.render(plan(), pods.PodOptions(supervisor=False), {}, {})
+    found = granted(rights.needed(made, NAMESPACE, GROUP, secret=False).namespaced)
+    assert ("apps", "deployments", "patch") in found
+
+
 def test_every_file_with_requests_is_among_the_compared_ones() -> None:
     for role in ("sglang", "nccl_verify", "summary", "bench"):
         for file in (ROOT / "roles" / role / "tasks").glob("*.yml"):

@@ -185,6 +185,7 @@ def test_all_ranks_in_order_and_no_secret() -> None:
     assert [line for line in shown.splitlines() if line.startswith("rank")] == [f"rank {n}:" for n in range(4)]
     assert "    net2: gb10-rail1-vf0 10.101.0.4/24" in shown
     assert "    HF_TOKEN=from a Secret" in shown
+    assert shown.count(f"\n  image: {PLAN.image}\n") == 4
 
 
 def test_without_workloads_the_text_is_empty() -> None:
