@@ -11,7 +11,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible_collections.gb10.cluster.plugins.modules.serving_verdict import question
 from ansible_plays import ansible
 
@@ -62,6 +65,22 @@ def test_the_dry_run_leaves_out_what_is_deleted_with_the_group_and_nothing_else(
             deleted |= {each["kind"] for each in task["loop"]} if "{{" in kind else {kind}
     known = yaml.safe_load((TASKS.parent / "vars/main.yml").read_text(encoding="utf-8"))
     assert deleted == set(known["__sglang_deleted"])
+
+
+@pytest.mark.parametrize(
+    ("check", "outdated", "kinds"), [(True, True, ["Service"]), (True, False, None), (False, True, None)]
+)
+def test_check_mode_does_not_ask_about_what_would_have_been_deleted(
+    check: bool, outdated: bool, kinds: list[str] | None
+) -> None:
+    every = ["PersistentVolume", "Service", "StatefulSet"]
+    loader = DataLoader()
+    known = loader.load_from_file(str(TASKS.parent / "vars/main.yml"), trusted_as_template=True)
+    known |= {"ansible_check_mode": check, "sglang_changes": {"outdated": outdated}}
+    known["sglang_rendered"] = {"objects": [{"kind": kind} for kind in every]}
+    task = loader.load_from_file(str(TASKS / "deploy.yml"), trusted_as_template=True)[0]
+    applied = Templar(loader=loader, variables=known).template(task["gb10.cluster.api_apply"]["objects"])
+    assert [one["kind"] for one in applied] == (kinds or every)
 
 
 def test_a_refusal_fails_and_an_unknown_verdict_does_not() -> None:
