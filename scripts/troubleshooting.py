@@ -43,6 +43,7 @@ PACKAGES = {
     "variables": ("variables", "inventory", "run"),
     "weights": ("models",),
     "sweep": ("sweep",),
+    "update": ("update",),
 }
 # Findings that begin with these words are about a command line or a profile.
 OF_LAUNCHES = ("adopt", "argparse", "flag", "memory", "model", "patch", "profile", "published", "translate", "version")

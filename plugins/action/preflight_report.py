@@ -35,7 +35,7 @@ class ActionModule(ControllerAction):
     """Plans the fabric, compares the facts of the play's hosts with the plan, and reports both."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the findings and the report; failed if a finding is an error and no file for facts is named."""
+        """Return the findings and the report; failed if a finding is an error, unless told otherwise (``refuse``)."""
         variables, planning = fabric_variables(options["nodes"], task_vars)
         plan, found = plan_fabric(variables)
         settings = from_options(Settings, options)
@@ -51,7 +51,7 @@ class ActionModule(ControllerAction):
             file = Path(options["doctor"]).absolute()
             file.write_text(describe_hosts(hosts, findings), encoding="utf-8")
             report += f"\n{file} has the facts of all hosts without names, addresses and serial numbers."
-        failed = has_errors(findings) and not options["doctor"]
+        failed = has_errors(findings) and options["refuse"] and not options["doctor"]
         return {
             "changed": False,
             "failed": failed,

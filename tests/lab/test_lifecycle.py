@@ -23,6 +23,8 @@ from sitecommand import VERSIONS, Site, prepare, release
 
 COVERS = (
     "playbooks/upgrade.yml",
+    "playbooks/group_stop.yml",
+    "playbooks/group_start.yml",
     "playbooks/backup.yml",
     "playbooks/restore.yml",
     "playbooks/reset.yml",

@@ -40,13 +40,13 @@ def test_what_changes_the_cluster_is_left_out(name: str) -> None:
         assert play["vars_files"] == ["vars/provider.yml"]
 
 
-@pytest.mark.parametrize("name", ["backup", "restore", "upgrade"])
+@pytest.mark.parametrize("name", ["backup", "restore", "update", "upgrade"])
 def test_what_is_only_about_k3s_is_refused(name: str) -> None:
     assert plays(name)[0]["vars"]["needed_provider"] == "k3s"
 
 
 def test_no_other_playbook_changes_the_cluster() -> None:
-    known = {"kubernetes", "reset", "backup", "restore", "upgrade"}
+    known = {"kubernetes", "reset", "backup", "restore", "upgrade", "group_start", "group_stop"}
     others = {path.stem for path in PLAYBOOKS.glob("*.yml")} - known
     assert not [
         name for name in others for play in plays(name) for use in uses(play) if use[0] in OURS and use[1] != "render"

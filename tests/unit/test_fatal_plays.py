@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
         ("kubernetes", "Check every host before changing any"),
         ("kubernetes", "Start the servers"),
         ("upgrade", "Plan the upgrade"),
+        ("update", "Plan the update"),
         # A rank without its model would stop the group that runs.
-        ("upgrade", "Start the model group as a whole and verify its transport"),
+        ("group_start", "Start the model group as a whole and verify its transport"),
         ("compare_transports", "Serve over TCP, prove the transport and measure"),
         ("compare_transports", "Serve over RoCE, prove the transport and measure"),
         # If the first server fails, the datastores of the others are the only ones left.

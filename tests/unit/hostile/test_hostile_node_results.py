@@ -78,6 +78,7 @@ TRIED = {
     "k3s_backup_info": "hostile/test_hostile_archive.py",
     **dict.fromkeys(("support_cluster_info", "support_info"), "hostile/test_hostile_secrets.py"),
     "preflight_info": "plugins/plugin_utils/_preflight/test_preflight_shapes.py",
+    "node_update": "plugins/plugin_utils/_update/test_update_plan.py",
     "nccl_transport": "plugins/module_utils/_nccl/test_nccl_soundness.py",
 }
 NOT_TRIED = {

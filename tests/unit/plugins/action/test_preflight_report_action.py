@@ -30,6 +30,7 @@ OPTIONS: dict[str, Any] = {
     "rdma_mode": "privileged",
     "provider": "k3s",
     "severities": {},
+    "refuse": True,
     "doctor": "",
 }
 ACTION: Any = SimpleNamespace(_loader=DataLoader())
@@ -48,6 +49,13 @@ def reported(hostvars: dict[str, Any], **facts: Any) -> dict[str, Any]:
 
 def rules(result: dict[str, Any]) -> list[str]:
     return [finding["rule"] for finding in result["findings"] if finding["where"] == "control"]
+
+
+def test_errors_are_returned_without_a_failure_where_they_are_only_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    unread: dict[str, Any] = {"ansible_facts": {}}
+    assert reported(unread)["failed"]
+    monkeypatch.setitem(OPTIONS, "refuse", False)
+    assert (reported(unread)["failed"], rules(reported(unread))) == (False, ["preflight.host.unread"])
 
 
 def test_a_server_that_was_read() -> None:

@@ -55,7 +55,9 @@ def test_an_upgrade_saves_the_state_before_anything_changes() -> None:
         for task in play.get("tasks", [])
         if "ansible.builtin.import_role" in task
     ]
-    assert uses[:3] == ["upgrade_plan", "upgrade_backup", "upgrade_mark"]
+    assert uses[:3] == ["upgrade_plan", "upgrade_backup", "upgrade"]
+    names = [play["name"] for play in plays]
+    assert names.index("Back up the cluster's state") < names.index("Stop the model group as a whole")
     (task,) = yaml.safe_load((ROOT / "roles/k3s/tasks/upgrade_backup.yml").read_text())
     assert task["ansible.builtin.include_tasks"] == "backup.yml"
 

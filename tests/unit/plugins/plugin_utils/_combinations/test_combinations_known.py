@@ -23,7 +23,7 @@ from preflight_samples import GOOD
 
 ROOT = Path(__file__).resolve().parents[5]
 SCHEMA = json.loads((ROOT / "plugins/profiles/schema/combinations.schema.json").read_text(encoding="utf-8"))
-HOST: dict[str, Any] = {**GOOD, "arguments": ["quiet"]}
+HOST: dict[str, Any] = {**GOOD, "arguments": ["quiet"], "installs": ["bash"]}
 IMAGE: dict[str, Any] = {"platform": "gb10", "nodes": 2, "image": "sglang:x", "nccl": "2.30.7", "door": True}
 IMAGE |= {"sglang": "SGLang 0.5.23", "release": "0.5.23", "flags": ["--tp-size"], "env": ["A"], "pinned": True}
 ANSWERS: dict[str, Any] = {

@@ -1,0 +1,50 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge what an update would do to the hosts of the play, and say it before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._update.plan import (
+    Node,
+    check_nodes,
+    describe,
+    find_groups,
+    read_observed,
+)
+
+
+class ActionModule(ControllerAction):
+    """Plans the updates of the play's hosts, one after another."""
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the plan and the findings; failed if one of them is an error."""
+        nodes = [_node(name, task_vars["hostvars"][name]) for name in task_vars["ansible_play_hosts"]]
+        groups = find_groups(plain(options["pods"]), nodes)
+        findings = check_nodes(nodes, groups, options["severities"])
+        order = [f"{number}. {line}" for number, line in enumerate(describe(nodes, groups), start=1)]
+        failed = has_errors(findings)
+        text = "\n".join([*(order or ["Nothing to update."]), *filter(None, [format_findings(findings)])])
+        return {
+            "changed": False,
+            "failed": failed,
+            "findings": [finding.as_dict() for finding in findings],
+            "hosts": [node.host for node in nodes if node.seen and node.seen.due],
+            "groups": list(groups),
+            "msg": "The update was refused; nothing was changed." if failed else text,
+        }
+
+
+def _node(name: str, variables: Mapping[str, Any]) -> Node:
+    raw = (variables.get("ansible_facts") or {}).get("gb10_preflight")
+    facts = None if raw is None else shape_facts(plain(raw))[0]
+    readable = facts and {**facts, "arguments": (facts["command_line"] or "").split()}
+    found = (variables.get("update_read") or {}).get("found")
+    return Node(name, str(variables.get("k3s_node_name") or name), readable, read_observed(plain(found)))
