@@ -113,10 +113,20 @@ def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Clust
     cluster.wait(cluster.in_service)
 
 
-# Sends bytes to the other rank over the first rail's interface until it is killed; the other rank reads them.
-STREAM = {
-    0: "import socket as s\nc = s.create_connection(('10.100.0.2', 29999))\nwhile True: c.sendall(bytes(1 << 20))",
-    1: "import socket as s\nc = s.create_server(('', 29999)).accept()[0]\nwhile c.recv(1 << 20): pass",
+# Ranks that exchange bytes over the first rail's interface until they are killed: both ways, as a model's ranks do.
+STREAM = """
+import socket, threading
+c = {}
+def send():
+    while True:
+        c.sendall(bytes(1 << 20))
+threading.Thread(target=send, daemon=True).start()
+while c.recv(1 << 20):
+    pass
+"""
+ENDS = {
+    0: "socket.create_connection(('10.100.0.2', 29999))",
+    1: "socket.create_server(('', 29999)).accept()[0]",
 }
 # Far less than the model exchanges, however long the run takes.
 TRICKLE = """
@@ -136,7 +146,7 @@ def test_bytes_over_tcp_beside_a_log_of_rdma_fail_the_run_and_say_which_to_doubt
         words = ("exec", f"{GROUP}-{rank}-0", "-c", "sglang", "--", "timeout", "-s", "KILL", "100", "python3", "-c")
         # Ends with the signal, and the client before the server listens.
         while not over.is_set():
-            cluster.ask(*words, STREAM[rank])
+            cluster.ask(*words, STREAM.format(ENDS[rank]))
 
     nodes = ("spark1", "spark2")
     threads = [threading.Thread(target=stream, args=(rank,)) for rank in (1, 0)]
