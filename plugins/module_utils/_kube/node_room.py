@@ -18,6 +18,7 @@ from .labels import INSTANCE
 
 _QUANTITY = re.compile(r"(\d+)([kMGT]i?|Ki|)")
 _SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_SMALL = {"n": 1e-9, "u": 1e-6, "m": 1e-3}
 _SCALES |= {"P": 10**15, "E": 10**18, "Pi": 2**50, "Ei": 2**60}
 
 
@@ -82,11 +83,11 @@ def amount(name: str, quantity: str | int) -> int:
 
     The API keeps quantities as their authors wrote them: ``500m``, ``1.5``, ``92Gi``, ``1e3``.
     """
-    match = re.fullmatch(r"([0-9.]+)(m|[kMGTPE]i?|Ki|e[0-9]+|)", str(quantity))
+    match = re.fullmatch(r"([0-9.]+)([eE][0-9]+|[num]|Ki|[kMGTPE]i?|)", str(quantity))
     if match is None:
         raise ValueError(f"{quantity!r} is not an amount of {name}")
     number, unit = float(match[1]), match[2]
-    scale = 0.001 if unit == "m" else 10 ** int(unit[1:]) if unit[:1] == "e" else _SCALES[unit]
+    scale = 10 ** int(unit[1:]) if unit[1:].isdigit() else (_SMALL | _SCALES)[unit]
     return int(number * scale * (1000 if name == "cpu" else 1))
 
 
