@@ -153,8 +153,8 @@ def _behind(communicator: dict[Any, Any], places: dict[str, int]) -> Iterator[st
         counts = [_number(own.get(name)) for _row, own in begun]
         least, most = min(counts), max(counts)
         if least < most:
-            late = [row for (row, _own), count in zip(begun, counts, strict=True) if count == least]
-            behind[_text(name)] = who(late), least, most
+            slowest = [row for (row, _own), count in zip(begun, counts, strict=True) if count == least]
+            behind[_text(name)] = who(slowest), least, most
     if len({late for late, _least, _most in behind.values()}) > 1:
         each = ", ".join(f"{late} has begun {least} {name} of {most}" for name, (late, least, most) in behind.items())
         yield f"the ranks call different collectives in {named}, which can never end: {each}"
