@@ -79,7 +79,7 @@ class Container:
 
     def stop(self) -> tuple[int, str, str]:
         self.process.terminate()
-        output, errors = self.process.communicate(timeout=10)
+        output, errors = self.process.communicate(timeout=60)
         return self.process.returncode, output, errors
 
 

@@ -35,7 +35,9 @@ def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_kno
         codes = []
         for path in ("live", "ready", "metrics"):
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=5) as answer:
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=60
+                ) as answer:
                     codes.append(answer.status)
                     assert bool(answer.read()) is (path == "metrics")
             except HTTPError as error:
@@ -85,17 +87,17 @@ def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank, monkeypatch: p
     server = sidecar.serve_metrics(rank.watch.gate, rank.watch, memory)
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"
-        with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
             said = answer.read()
         assert b"gb10_transport_proven" in said and said.endswith(b"gb10_memory_step 0")
         with pytest.raises(HTTPError, match="404"):
-            urllib.request.urlopen(f"{url}/token", timeout=5)
+            urllib.request.urlopen(f"{url}/token", timeout=60)
         memory.judged_at -= 30
         with pytest.raises(HTTPError, match="503"):
-            urllib.request.urlopen(f"{url}/live", timeout=5)
+            urllib.request.urlopen(f"{url}/live", timeout=60)
         # A client that asks nothing is sent away.
         monkeypatch.setattr(server.RequestHandlerClass, "timeout", server.RequestHandlerClass.timeout / 100)
-        with socket.create_connection(server.server_address, timeout=5) as idle:
+        with socket.create_connection(server.server_address, timeout=60) as idle:
             assert idle.recv(1) == b""
     finally:
         server.shutdown()
@@ -175,7 +177,7 @@ def test_without_a_transport_to_prove_only_the_memory_is_watched(rank: Rank, mon
 
     def asked(path: str) -> int:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=60) as answer:
                 return int(answer.status)
         except HTTPError as error:
             return error.code
