@@ -254,6 +254,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given.names in ([], ["rotation"]):
         order = ordered({name: play.digest for name, play in known.items()}, record)
+        if END in os.environ:
+            # A pull request is not to blame for a play that did not pass before it.
+            passed = {name for name, last in record.items() if last["result"] == "passed"}
+            order = [name for name in order if name in passed | {ALWAYS}]
         print(f"==> plays for {given.budget:.0f} s", flush=True)
         names, failed = play_selection(order, record, given.budget, lambda name: run(known[name]))
     else:

@@ -130,13 +130,21 @@ def test_a_play_is_recorded_then_touched_then_failed(checkout: Path, capsys: pyt
 def test_a_selection_ends_at_the_time_that_the_environment_names(
     checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(plays.END, "0")
+    (checkout / "molecule/x/molecule.yml").unlink()
+    monkeypatch.setenv(plays.END, "inf")
     assert plays.main(["run", "rotation"]) == 0
     assert states(capsys)["artifact"] == "never"
     monkeypatch.delenv(plays.END)
-    (checkout / "molecule/x/molecule.yml").unlink()
     assert plays.main(["run", "rotation"]) == 0
     assert states(capsys)["artifact"] == "passed"
+    (checkout / "roles/x/broken").touch()
+    monkeypatch.setenv(plays.END, "0")
+    assert plays.main(["run", "rotation"]) == 0
+    assert states(capsys)["artifact"] == "touched"
+    monkeypatch.setenv(plays.END, "inf")
+    assert plays.main(["run", "rotation"]) == 1
+    assert plays.main(["run", "rotation"]) == 0
+    assert states(capsys)["artifact"] == "failed"
 
 
 def test_a_record_names_a_commit_of_main_because_others_are_rebased(checkout: Path) -> None:
