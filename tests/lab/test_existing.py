@@ -141,6 +141,7 @@ def test_a_field_of_another_manager_is_named_and_taken_only_if_the_owner_says_so
     assert site.get("service", site.group)["spec"]["type"] == "NodePort"
     site.play("serve", gb10_take_fields=True, **TWO)
     assert site.get("service", site.group)["spec"]["type"] == "ClusterIP"
+    site.play("serve_stop", instance=site.group)
 
 
 def test_all_that_is_missing_is_named_at_once_and_nothing_is_made(site: Site) -> None:
