@@ -72,6 +72,8 @@ INSIDE = said(IB, init("START"), nodes(1), init("COMPLETE"), P2P)
 )
 def test_paths_inside_a_node_need_a_sound_log_too(text: str) -> None:
     assert judge(INSIDE, INTRA).satisfied
+    # A second communicator at the address of the first one, which is dropped.
+    assert judge(INSIDE + INSIDE, INTRA).satisfied
     assert not judge(text, INTRA).satisfied
 
 
@@ -82,6 +84,8 @@ def test_files_of_nccl_prove_nothing_about_a_process_without_a_name() -> None:
         {"pod": [nullcontext(io.BytesIO(bare.encode()).read)]}, Expectation(), {}, own_files=True
     )
     assert "no process with a name (host:pid) and channel lines" in report["msg"]
+    files = {"pod": [nullcontext(io.BytesIO(SOUND.encode()).read)]}
+    assert judge_sources(files, Expectation(), {}, own_files=True)[0]["satisfied"]
 
 
 @pytest.mark.parametrize("network", ["UCX", "AWS Libfabric"])

@@ -67,10 +67,16 @@ def test_devices_that_nccl_overrides_are_not_counted_as_used() -> None:
 def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
     both = judge_all({"a": log(*BOTH), "b": log("Using network Socket")}, Expectation())
     assert (both["verdict"], both["evidence"], both["satisfied"]) == ("mixed", "selection", False)
+    assert both["failures"][0] == "the ranks use different transports: a NET/IB/0 x2, NET/IB/1 x2, b socket"
+    assert both["failures"][1] == "b: socket is TCP, and RDMA is expected"
+    assert [len(both[key]) for key in ("ranks", "sources")] == [2, 2]
     for network, verdict in (("IB", "unknown"), ("Socket", "socket")):
         silent = judge_all({"a": log(), "b": log(BOTH[0].replace("IB", network))}, Expectation())
         assert (silent["verdict"], silent["evidence"], silent["satisfied"]) == (verdict, "none", False)
     assert judge_all({}, Expectation())["failures"] == ["there was no log to read"]
+    begun = DONE.replace("COMPLETE", "START")
+    late = judge_all({"a": log(DONE, *BOTH), "b": log(begun, *BOTH, "NET/IB : No device found.")}, Expectation())
+    assert (late["complete"], [cause["id"] for cause in late["causes"]]) == (False, ["no_rdma_device"])
 
 
 def test_waiting_ends_when_the_verdict_cannot_improve() -> None:
@@ -107,6 +113,12 @@ def test_a_pass_names_the_devices_of_all_sources() -> None:
     assert judge_all({"a": one, "b": two}, Expectation())["msg"] == (
         "2 ranks talk over NET/IB/0, NET/IB/1, NET/gIB/7, proved by channels"
     )
+
+
+def test_a_pass_names_the_troubles_of_all_sources() -> None:
+    found = judge_all({"a": log(DONE, *BOTH), "b": log(DONE, *BOTH, "Cuda failure 2 'out of memory'")}, Expectation())
+    assert (found["satisfied"], found["healthy"]) == (True, False)
+    assert found["msg"].endswith("proved by channels; not healthy: cuda_failure")
 
 
 def test_the_pass_of_a_single_rank_does_not_count_it() -> None:
@@ -149,6 +161,7 @@ def test_mtus_that_differ_between_pods_are_reported() -> None:
     qp = "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 305 mtu {} GID 3 (0/164640AFFFF0000)"
     causes = judge_all({"a": log(qp.format(3), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"]
     assert [(cause["id"], "mtu 3" in cause["line"]) for cause in causes] == [("mtu_differs", True)]
+    assert [cause["id"] for cause in judge(log(qp.format(5), qp.format(3), *BOTH), "x").causes] == ["mtu_differs"]
     assert judge_all({"a": log(qp.format(5), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"] == []
 
 

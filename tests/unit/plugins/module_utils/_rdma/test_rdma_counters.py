@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
+    Moved,
     agreement,
     bytes_by_path,
     contradiction,
@@ -157,6 +158,7 @@ def test_all_sources_count_and_with_rdma_each_must_have_moved_some() -> None:
     agrees, why = agreement("rdma", silent, 1000)
     assert agrees is False
     assert "the RDMA devices of two moved 0 bytes" in why
+    assert agreement("tcp", Moved({"one": {"rdma": {}, "net": {}}}, 0, 9000, ""), 1000) == (True, "")
     assert agreement("tcp", silent, 1000)[1] == "the log says TCP, but the RDMA devices moved 9000 bytes"
 
 

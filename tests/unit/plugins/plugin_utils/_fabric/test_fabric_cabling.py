@@ -146,6 +146,13 @@ def test_a_cable_that_no_rail_uses_is_a_note() -> None:
     ]  # fmt: skip
 
 
+def test_each_host_that_a_switch_lacks_is_named_and_one_without_facts_is_not() -> None:
+    assert rules(facts(4, *switched(1, 2, 3)), fabric(4)) == ["inventory"] * 6
+    found = facts(3, *ring(3))
+    del found["spark3"]
+    assert rules(found, cabled(3)) == []
+
+
 def test_other_names_and_unknown_machines_are_drawn_without_a_cage() -> None:
     port = {"name": "mlx0", "mac": "a", "carrier": True, "neighbours": ["b", "c"], "speed_mbps": None}
     other = {**port, "mac": "b", "neighbours": []}
@@ -169,7 +176,8 @@ def test_the_picture_is_valid_svg_with_every_port_and_link() -> None:
     ]
     for side in (boxes[::2], boxes[1::2]):
         assert all(above["y"] + above["height"] < below["y"] for above, below in pairwise(side))
-    assert {box["x"] for box in boxes[::2]}.isdisjoint(box["x"] for box in boxes[1::2])
+    right = cabling.SVG_MARGIN + cabling.SVG_BOX + cabling.SVG_GAP
+    assert [{box["x"] for box in boxes[side::2]} for side in (0, 1)] == [{cabling.SVG_MARGIN}, {right}]
     assert ET.fromstring(cabling.draw_svg([])).tag.endswith("svg")
 
 

@@ -45,6 +45,7 @@ def test_all_good() -> None:
     found = matrix.ping_verdict(every("abc"), "abc")
     assert found["ok"]
     assert found["table"][1].split() == ["a", "-", "1/1", "1/1"]
+    assert found["msg"].startswith("6 directions on all rails and VFs pass with full-size packets\n")
 
 
 def test_a_direction_that_lost_packets_passes_and_is_named() -> None:
