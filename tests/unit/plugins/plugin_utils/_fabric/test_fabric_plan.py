@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import rdma_name, vf_netdev
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan, vf_mac
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import _some, format_plan, plan_fabric
 from fabric_samples import Variables, fabric, ring
 from ring_samples import cabled, many_rings
 
@@ -325,3 +325,8 @@ def test_transit_on_a_switch_is_a_note() -> None:
 def test_a_pf_address_that_something_else_has_is_refused() -> None:
     findings = plan_fabric(cabled(4, gb10_fabric_transit=True, gb10_fabric_reserved_addresses=["10.101.255.1"]))[1]
     assert [finding.rule for finding in findings] == ["fabric.address.in_use"]
+
+
+@pytest.mark.parametrize(("count", "shown"), [(3, "a, b, c"), (4, "4 of 9"), (9, "all")])
+def test_up_to_three_hosts_of_many_are_named(count: int, shown: str) -> None:
+    assert _some(list("abcdefghi"[:count]), 9) == shown
