@@ -85,7 +85,8 @@ OWNER_SPEC: dict[str, Any] = {
     "type": "dict",
     "default": {},
     "options": {
-        "image_pull_secrets": {"type": "list", "elements": "str", "default": []},
+        # Names, which no log needs to hide.
+        "image_pull_secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
         "pod_labels": {"type": "dict", "default": {}},
         "pod_annotations": {"type": "dict", "default": {}},
         "priority_class": {"type": "str", "default": ""},

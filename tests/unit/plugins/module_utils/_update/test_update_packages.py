@@ -19,9 +19,9 @@ Conf base-files (13ubuntu10.1 Ubuntu:24.04/noble-updates [arm64])
 GRUB = """\
 menuentry 'Ubuntu' --class ubuntu $menuentry_id_option 'gnulinux-simple-11-22' {
 submenu 'Advanced options for Ubuntu' $menuentry_id_option 'gnulinux-advanced-11-22' {
-	menuentry 'Linux 6.17.0-1015' --class os $menuentry_id_option 'gnulinux-6.17.0-1015-nvidia-advanced-11-22' {
-	menuentry 'recovery mode' --class os $menuentry_id_option 'gnulinux-6.17.0-1015-nvidia-recovery-11-22' {
-	menuentry 'Linux 6.14.0-1013' --class os $menuentry_id_option 'gnulinux-6.14.0-1013-nvidia-advanced-11-22' {
+\tmenuentry 'Linux 6.17.0-1015' --class os $menuentry_id_option 'gnulinux-6.17.0-1015-nvidia-advanced-11-22' {
+\tmenuentry 'recovery mode' --class os $menuentry_id_option 'gnulinux-6.17.0-1015-nvidia-recovery-11-22' {
+\tmenuentry 'Linux 6.14.0-1013' --class os $menuentry_id_option 'gnulinux-6.14.0-1013-nvidia-advanced-11-22' {
 }
 """
 

@@ -37,9 +37,10 @@ def pod(group: str, node: str) -> dict[str, Any]:
     return {"metadata": {"labels": {"gb10.cluster/instance": group}}, "spec": {"nodeName": node}}
 
 
-def planned(found: Any, facts: Any = GOOD, pods: Any = (), severities: Any = None) -> dict[str, Any]:
+def planned(found: Any, facts: Any = ..., pods: Any = (), severities: Any = None) -> dict[str, Any]:
     """Return the plan for two hosts of which the second has nothing to update."""
     kernel = {"kernel": RUNS}
+    facts = GOOD if facts is ... else facts
     variables = {
         "spark1": {"ansible_facts": {"gb10_preflight": facts and facts | kernel}, "update_read": {"found": found}},
         "spark2": {"ansible_facts": {"gb10_preflight": GOOD}, "update_read": {"found": FOUND | {"changes": []}}},
