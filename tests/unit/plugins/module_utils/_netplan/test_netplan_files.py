@@ -161,3 +161,86 @@ def test_gateways_that_answer_are_those_whose_ping_does(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(system, "run", run)
     assert files.answering_gateways() == ("10.0.1.1",)
+
+
+PRESENT = files.Attributes(0o644)
+
+
+@pytest.mark.parametrize(
+    ("make", "content", "attributes", "held"),
+    [
+        ("file", "text", PRESENT, True),
+        ("file", "other", PRESENT, False),
+        ("file", "text", files.Attributes(0o600), False),
+        ("file", "text", files.Attributes(0o644, uid=54321), False),
+        ("file", "text", files.Attributes(0o644, gid=54321), False),
+        ("file", "text", files.Attributes(0o777, target="gone"), False),
+        ("file", "text", files.Attributes(0o644, target="gone"), False),
+        ("file", "text", None, True),  # a record of an older release
+        ("file", None, None, False),
+        ("link", "text", files.Attributes(0o777, target="file"), True),
+        ("link", "text", files.Attributes(0o777, target="else"), False),
+        ("link", "text when the change began", files.Attributes(0o777, target="file"), True),
+        ("link", "text", PRESENT, False),
+        ("link", "text", None, False),
+        ("dangling", None, files.Attributes(0o777, target="gone"), True),
+        ("dangling", None, None, False),
+        ("absent", None, None, True),
+        ("absent", "text", PRESENT, False),
+        ("absent", None, files.Attributes(0o777, target="gone"), False),
+        ("directory", None, None, False),
+    ],
+)
+def test_a_path_is_compared_and_put_back_with_all_that_it_had(
+    tmp_path: Path, make: str, content: str | None, attributes: files.Attributes | None, held: bool
+) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "file").chmod(0o644)
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("gone")
+    (tmp_path / "directory").mkdir()
+    path = tmp_path / make
+    assert files.holds(path, content, attributes) == held
+    if make in ("file", "link"):
+        assert files.read(path)[0] == "text"
+    if make != "directory" and not (attributes and 54321 in (attributes.uid, attributes.gid)):
+        files.put_back(path, content, attributes)
+        assert files.holds(path, content, attributes)
+
+
+def test_a_path_that_cannot_be_has_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    assert files.read(tmp_path / "file/below") == (None, None)
+    assert not files.holds(tmp_path / ("x" * 300), None, None)
+    assert [files.default_mode(Path(name)) for name in ("a.yaml", "a.conf")] == [0o600, 0o644]
+
+
+def test_an_old_file_that_was_kept_before_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("text")
+    files.kept(path).write_text("of an earlier change")
+    files.keep(path)
+    assert files.kept(path).read_text() == "text"
+
+
+def test_a_new_file_is_complete_on_disk_with_its_owner_before_it_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, sizes = [], []
+    monkeypatch.setattr(os, "fchown", lambda _descriptor, uid, gid: owners.append((uid, gid)))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    files.stage(tmp_path / "file", "text", files.Attributes(0o600, 3, 4))
+    assert (owners, sizes) == ([(3, 4)], [4])
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(system.HostError, match="Cannot write"):
+        files.stage(tmp_path / "file", "text", files.Attributes(0o600))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(system.HostError, match="is not a file; move it away"):
+        files.read(tmp_path)
