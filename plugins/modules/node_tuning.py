@@ -367,12 +367,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    result: dict[str, Any] = {"changed": False, "msg": "", "changes": []}
-    try:
-        converge(module, result)
-    except (system.HostError, OSError) as error:
-        module.fail_json(**{**result, "msg": system.explain(error)})
-    module.exit_json(**result)
+    system.run_module(module, converge, changes=[])
 
 
 if __name__ == "__main__":

@@ -63,12 +63,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    result: dict[str, Any] = {"changed": False, "busy": False, "reboot": False, "steps": [], "msg": "", "found": {}}
-    try:
-        converge(module, result)
-    except (system.HostError, OSError) as error:
-        module.fail_json(**{**result, "changed": False, "msg": system.explain(error)})
-    module.exit_json(**result)
+    system.run_module(module, converge, busy=False, reboot=False, steps=[], found={})
 
 
 if __name__ == "__main__":

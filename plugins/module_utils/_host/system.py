@@ -61,6 +61,19 @@ def explain(error: OSError | HostError, path: Path | str = "") -> str:
     return f"{name}: {error.strerror or error}. {remedy}".strip()
 
 
+def run_module(module: Any, converge: Callable[[Any, dict[str, Any]], None], **empty: Any) -> None:
+    """Let ``converge`` fill in the result of a module, and end the module; ``empty`` has the keys of its result.
+
+    A HostError or an OSError fails the module with its explanation, and the same keys.
+    """
+    result: dict[str, Any] = {"changed": False, "msg": "", **empty}
+    try:
+        converge(module, result)
+    except (HostError, OSError) as error:
+        module.fail_json(**{**result, "changed": False, "msg": explain(error)})
+    module.exit_json(**result)
+
+
 def root_remedy() -> str:
     """Return how to run as root; an empty string if the user is root already."""
     if os.geteuid() == 0:
