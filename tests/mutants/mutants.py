@@ -274,6 +274,7 @@ def load_settings() -> None:
     settings.register_profile("mutants", few)
     settings.load_profile("mutants")
     if plays := sys.modules.get("ansible_plays"):
+        # Only in this runner, where such a test proves nothing: it would count as one that notices no fault.
         vars(plays)["ansible"] = lambda *_words, **_settings: pytest.skip("a play", allow_module_level=True)
 
 
