@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import ansible_plays
+import pytest
 import yaml
 from ansible.utils.collection_loader import AnsibleCollectionConfig
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
@@ -27,6 +30,17 @@ yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.Saf
 settings.register_profile("quick", deadline=None, max_examples=30)
 settings.register_profile("full", deadline=None, max_examples=300)
 settings.load_profile("quick")
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Fail a test whose threads go on after it: they meet what the next test has patched, and that one fails."""
+    before = set(threading.enumerate())
+    yield
+    left = set(threading.enumerate()) - before
+    for thread in left:
+        thread.join(10)
+    assert not [thread.name for thread in left if thread.is_alive()]
 
 
 def pytest_unconfigure() -> None:

@@ -1,17 +1,17 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the questions of playbook verify against the lab's simulated server, in this process, with its faults."""
+"""Test the questions of playbook verify against the lab's simulated server with its faults."""
 
 from __future__ import annotations
 
 import importlib
 import itertools
-import socket
+import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,35 +23,42 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT
 from kube_samples import FakeApi
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "lab" / "sglang"))
+LAB = str(Path(__file__).resolve().parents[4] / "lab" / "sglang")
+sys.path.insert(0, LAB)
 engine = importlib.import_module("sglang._engine")
-http = importlib.import_module("sglang._http")
 ARGV = ["--context-length", "4000", "--reasoning-parser", "qwen3", "--tool-call-parser", "qwen25"]
 ARGV += ["--speculative-algorithm", "NEXTN", "--kv-cache-dtype", "fp8_e4m3"]
 
 
+# The head of the simulated server with its arguments; prints its port.
+HEAD = """
+import json, socket, sys
+from sglang import _engine, _http
+args = {"host": "127.0.0.1", "model_path": "m", "reasoning_parser": "qwen3", "tool_call_parser": "qwen25"}
+listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+_http.socket.create_server = lambda *_words, **_options: listening
+args |= {"port": 0, "speculative_algorithm": "NEXTN"}
+head = _engine.Engine(args, "IB", lambda _batch: None, lambda _line: None)
+_http.Server(args, "0.5.20", head).start()
+print(listening.getsockname()[1], flush=True)
+head.run()
+"""
+
+
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Start the simulated server of a head; return its port."""
-    ports: list[int] = []
-    create = socket.create_server
+def serve() -> Iterator[Callable[[], int]]:
+    """Start the simulated server of a head in a process of its own; return its port."""
+    with ExitStack() as stack:
 
-    def listen(address: tuple[str, int], **options: Any) -> socket.socket:
-        made = create(address, **options)
-        ports.append(made.getsockname()[1])
-        return made
+        def run() -> int:
+            own = os.environ | {"PYTHONPATH": LAB, "SGLANG_STANDIN_SPEED": "1000"}
+            head = subprocess.Popen([sys.executable, "-c", HEAD], env=own, stdout=subprocess.PIPE)
+            stack.enter_context(head)
+            stack.callback(head.kill)
+            assert head.stdout is not None
+            return int(head.stdout.readline())
 
-    def run(**more: Any) -> int:
-        monkeypatch.setattr(http.socket, "create_server", listen)
-        args = {"host": "127.0.0.1", "port": 0, "model_path": "m", "reasoning_parser": "qwen3"}
-        args |= {"tool_call_parser": "qwen25", "speculative_algorithm": "NEXTN", **more}
-        head = engine.Engine(args, "IB", lambda _batch: None, lambda _line: None)
-        http.Server(args, "0.5.20", head).start()
-        threading.Thread(target=head.run, daemon=True).start()
-        return ports[-1]
-
-    monkeypatch.setenv("SGLANG_STANDIN_SPEED", "1000")
-    return run
+        yield run
 
 
 def pod(ready: bool = True) -> dict[str, Any]:
@@ -152,7 +159,6 @@ def test_what_a_pod_prints_is_bounded_and_must_be_answers(ask: Any, said: str, m
 
 def test_a_command_that_does_not_end_is_given_up(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(step=100)
-    # The event loops of other tests' servers read the real clock.
     monkeypatch.setattr(action, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=None))
     with pytest.raises(AnsibleActionFail, match="did not end 60 s after its limit"):
         ask(1, timeout=60)

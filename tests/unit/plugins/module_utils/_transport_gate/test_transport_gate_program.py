@@ -160,9 +160,13 @@ def test_one_part_that_fails_or_hangs_does_not_keep_the_others_from_their_work(
     monkeypatch.setattr(sidecar, "time", SimpleNamespace(**vars(time) | {"sleep": rest}))
     monkeypatch.setattr(sidecar, "serve_metrics", lambda *_words: None)
     monkeypatch.setattr(sys, "argv", ["sidecar", "--nccl-logs", str(rank.logs), "--gate", gate])
+    before = set(threading.enumerate())
     with pytest.raises(Ended):
         sidecar.main()
     hangs.set()
+    # A thread that rests after the test would rest for ever, as the pause is then the real one.
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
     # Rank 0 judged and published while its question about rank 1 had no answer.
     assert [one.reason for one in rank.api.conditions] == ["WrongTransport"]
     assert "trying again: RuntimeError('a fault of this program')" in capsys.readouterr().out
