@@ -10,8 +10,10 @@
 
 The file is a JSON list, or an object with a list "rows". A row has id, sglang (the version), flags (a list of words)
 and truth ("works" or "fails"); arch, draft_arch, quantization, gpu, gpus_per_node, carries, env, evidence, source and
-fork are optional, as in the file above. A launch is judged without the published launches of its own log. Exits 0 when
-every launch that worked is accepted or says that its image is a fork, 1 otherwise, 2 when the file is unusable.
+fork are optional, as in the file above. A launch is judged without the published launches of its own log. "cause" is a
+regular expression for the true reason of a failure that the flags decide: the score counts the errors and warnings that
+name it, for each "set" of launches apart. Exits 0 when every launch that worked is accepted or says that its image is a
+fork, 1 otherwise, 2 when the file is unusable.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class Outcome:
     report: Report
     evidence: str = ""
     fork: str = ""
+    cause: str = ""
+    group: str = "recorded"
 
     def told(self, *severities: str) -> tuple[str, ...]:
         """Return the rules that applied with one of these severities, each once."""
@@ -65,6 +69,17 @@ class Outcome:
     def verdict(self) -> str:
         """Return refused, warned or silent."""
         return "refused" if self.told("error") else "warned" if self.told("warning") else "silent"
+
+    @property
+    def warnings(self) -> int:
+        """Return the number of warnings."""
+        return sum(finding.severity == "warning" for finding in self.report.findings)
+
+    @property
+    def named(self) -> bool:
+        """Return whether an error or a warning names the true reason."""
+        told = [finding.reason for finding in self.report.findings if finding.severity != "info"]
+        return bool(self.cause) and any(re.search(self.cause, reason, re.IGNORECASE) for reason in told)
 
 
 def load_rows(path: Path) -> list[dict[str, Any]]:
@@ -86,7 +101,9 @@ def well_formed(row: Mapping[str, Any]) -> bool:
     lists = [row["flags"], row.get("carries") or []]
     texts = all(isinstance(words, list) and all(isinstance(word, str) for word in words) for words in lists)
     form = isinstance(row["sglang"], str) and isinstance(row.get("env") or {}, dict) and "id" in row
-    names = all(isinstance(row.get(name), str | None) for name in ("arch", "draft_arch", "quantization", "fork"))
+    names = all(
+        isinstance(row.get(name), str | None) for name in ("arch", "draft_arch", "quantization", "fork", "cause", "set")
+    )
     return bool(texts and form and names and row["flags"]) and row["truth"] in ("works", "fails")
 
 
@@ -105,6 +122,8 @@ def judge_row(row: Mapping[str, Any], knowledge: Knowledge, models: Mapping[str,
         report,
         row.get("evidence") or "",
         row.get("fork") or "",
+        row.get("cause") or "",
+        row.get("set") or "recorded",
     )
 
 
@@ -153,10 +172,24 @@ def update_rules(path: Path, knowledge: Knowledge, outcomes: Sequence[Outcome]) 
     path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def score_set(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the score of a set of launches: warnings per launch that worked, refusals of them, and causes named."""
+    works, decided = [o for o in outcomes if o.works], [o for o in outcomes if o.cause]
+    return {
+        "works": len(works),
+        "warnings_per_launch": round(sum(o.warnings for o in works) / max(len(works), 1), 2),
+        "refused": sum(o.verdict == "refused" and not o.fork for o in works),
+        "causes": len(decided),
+        "named": sum(o.named for o in decided),
+        "not_named": [o.id for o in decided if not o.named],
+    }
+
+
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return the score as plain data."""
     works, fails = [o for o in outcomes if o.works], [o for o in outcomes if not o.works]
     return {
+        "sets": {name: score_set([o for o in outcomes if o.group == name]) for name in {o.group: 0 for o in outcomes}},
         "works": dict(Counter(outcome.verdict for outcome in works)),
         "fails": dict(Counter(outcome.verdict for outcome in fails)),
         "works_refused": [{"id": o.id, "rules": o.told("error"), "fork": o.fork} for o in works if o.told("error")],
@@ -168,6 +201,12 @@ def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def show(score: Mapping[str, Any]) -> None:
+    for name, part in score["sets"].items():
+        told = (
+            f"{name}: {part['works']} launches worked, {part['warnings_per_launch']} warnings each, {part['refused']}"
+        )
+        print(f"{told} refused; the true reason is named for {part['named']} of {part['causes']} failures")
+        print(*(f"  not named: {each}" for each in part["not_named"]), sep="\n", end="\n" if part["not_named"] else "")
     for truth in ("works", "fails"):
         counted = ", ".join(f"{number} {verdict}" for verdict, number in sorted(score[truth].items()))
         print(f"launches with outcome {truth!r}: {counted or 'none'}")

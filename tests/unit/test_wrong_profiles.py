@@ -113,7 +113,7 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "baseline", None, args(nnodes=4), "profile.key.owned", "topology.nodes"),
     (GEMMA, "baseline", None, args(model_path="x"), "profile.key.owned", "model.repo"),
     (GEMMA, "baseline", None, {"patches": ["sm121-jit-arc"]}, "patch.unknown", "sm121-jit-arch"),
-    (GEMMA, "baseline", "0.5.20", {}, "profile.image.missing", "images"),
+    (GEMMA, "baseline", "0.5.22", {}, "profile.image.missing", "images"),
     (GEMMA, "baseline", "0.5.3", STOCK, "version.unsupported", "0.5.9"),
 ]  # fmt: skip
 

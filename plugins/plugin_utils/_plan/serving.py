@@ -53,9 +53,8 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         plan, found = plan_group(options["fabric"], profile, settings)
         findings += found + _lint(plan)
         findings += _idle(options, nodes, profile)
-        done += (
-            summarize(plan, resolved.memory, full, resolved.image_gb) + holes(profile, settings) + resolved.published
-        )
+        done += summarize(plan, resolved.memory, full, resolved.image_gb, resolved.image_note)
+        done += holes(profile, settings) + resolved.published
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
         if resolved.swap_gib:
@@ -174,6 +173,8 @@ def _with_image(
     if not told and not version:
         unsure = Rules("_serving").finding("serving.image.release", reference, release=raw.get("sglang_version"))
         return dict(raw), None, [unsure]
+    if found and not found.profile:
+        return dict(raw), version or told, []
     entry: dict[str, Any] = {"sglang": told or version, "image": reference}
     if found:
         entry |= {"carries": list(found.carries)} | ({"gb": found.gb} if found.gb else {})

@@ -141,11 +141,13 @@ def _argv(rank: RankPlan, meet: Rendezvous | None, port: int, profile: Profile) 
     return (*argv, "--host", "0.0.0.0", "--port", str(port))
 
 
-def summarize(plan: Plan, memory: Mapping[str, Any], full: bool = False, image_gb: float | None = None) -> list[str]:
+def summarize(
+    plan: Plan, memory: Mapping[str, Any], full: bool = False, image_gb: float | None = None, image_note: str = ""
+) -> list[str]:
     """Return the plan for people: what is served and downloaded, a line per rank, and the memory in one line.
 
-    ``memory`` is the estimate of the resolved profile, ``image_gb`` the size of the image's download. With ``full``
-    there are the head's command and the arithmetic.
+    ``memory`` is the estimate of the resolved profile, ``image_gb`` the size of the image's download (GB), and
+    ``image_note`` on what it runs. With ``full`` there are the head's command and the arithmetic.
     """
     ranks = [
         f"rank {rank.rank} on {rank.node}: "
@@ -153,10 +155,10 @@ def summarize(plan: Plan, memory: Mapping[str, Any], full: bool = False, image_g
         for rank in plan.ranks
     ]
     more = [*(line for rank in plan.ranks[:1] for line in _command("command of rank 0:", rank.argv)), *plan.memory]
-    return [*_overview(plan, memory, image_gb), *ranks, *(more if full else [])]
+    return [*_overview(plan, memory, image_gb, image_note), *ranks, *(more if full else [])]
 
 
-def _overview(plan: Plan, memory: Mapping[str, Any], image_gb: float | None) -> list[str]:
+def _overview(plan: Plan, memory: Mapping[str, Any], image_gb: float | None, image_note: str) -> list[str]:
     size = f"about {two_digits(memory['download_gb'])} GB" if memory.get("download_gb") else "size not known"
     nodes = list(dict.fromkeys(rank.node for rank in plan.ranks))
     to = f"each of {len(nodes)} nodes" if len(nodes) > 1 else "".join(nodes) or "each node"
@@ -173,7 +175,7 @@ def _overview(plan: Plan, memory: Mapping[str, Any], image_gb: float | None) -> 
     )
     return [
         f"model: {model}, profile {plan.profile}/{plan.preset}",
-        f"image: {plan.image} (SGLang {plan.sglang_version}, {_pull(image_gb)})",
+        f"image: {plan.image} (SGLang {plan.sglang_version}, {_pull(image_gb)}{image_note and f'; {image_note}'})",
         f"download: {download}",
         f"memory: {memory.get('fits', 'not estimated')}",
         f"endpoint: http://{service.name}.{plan.namespace}:{service.port}/v1, in the cluster",

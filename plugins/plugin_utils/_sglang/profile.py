@@ -27,6 +27,7 @@ from .facts import GPUS, Facts, Setting
 from .memory import estimate
 from .models import Model, facts_for, find, find_draft, load_models
 from .profile_checks import OWNERS, hardware_findings, image_findings, secret_findings, status_findings, with_sampling
+from .profile_files import images_of, look_up, newest, official_images, select_image
 from .translate import translate
 
 ENV_RANGES: dict[str, tuple[str | None, str | None]] = {"SGLANG_ENABLE_SPEC_V2": (None, "0.5.13")}
@@ -241,8 +242,8 @@ class ResolvedProfile:
     the settings of the profile before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in
     execution order; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is equal for two presets
     exactly when SGLang would run the same engine; ``nccl`` the oldest release of NCCL that the image can have;
-    ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if it is known;
-    ``swap_gib`` the swap that each node needs while the weights load.
+    ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if it is known, and
+    ``image_note`` on what it runs; ``swap_gib`` the swap that each node needs while the weights load.
     """
 
     name: str
@@ -266,6 +267,7 @@ class ResolvedProfile:
     nccl: str = "2.0"
     published: list[str] = field(default_factory=list)
     image_gb: float | None = None
+    image_note: str = ""
     swap_gib: float = 0
 
 
@@ -310,13 +312,6 @@ def merge(profile: Mapping[str, Any], preset: str | None, overrides: Mapping[str
     return merged
 
 
-def select_image(images: Sequence[Mapping[str, Any]], version: Version) -> Mapping[str, Any] | None:
-    """Return the image that the profile lists for a version: the exact version's, else one of the same release."""
-    same = [entry for entry in images if Version.parse(str(entry["sglang"])).release == version.release]
-    exact = [entry for entry in same if Version.parse(str(entry["sglang"])) == version]
-    return next(iter(exact or same), None)
-
-
 def resolve(
     profile: Mapping[str, Any],
     preset: str | None = None,
@@ -338,10 +333,11 @@ def resolve(
     where = f"{name}/{merged['preset']}" if merged["preset"] else name
     version = Version.parse(str(sglang_version or merged["sglang_version"]))
     history = library.knowledge.history
-    chosen = select_image(merged.get("images") or [], version)
-    image = str(merged.get("image") or (chosen or {}).get("image") or "")
-    listed = chosen if chosen is not None and image == chosen.get("image") else {}
-    carries = tuple(listed.get("carries") or ())
+    images = (*images_of(merged), *official_images())
+    chosen = select_image(images, version)
+    image = str(merged.get("image") or (chosen.reference if chosen else ""))
+    listed = chosen if chosen and image == chosen.reference else look_up(images, image)
+    carries = listed.carries if listed else ()
     hardware = str(merged.get("hardware") or "gb10")
     server_args = dict(merged.get("server_args") or {})
     env = {str(key): str(value) for key, value in (merged.get("env") or {}).items()}
@@ -371,8 +367,8 @@ def resolve(
     judged = [f for f in judged if f.rule != "flag.too_new" or f.key not in refused]
     findings += [*judged, *memory.findings, *patches.findings]
     findings += hardware_findings(hardware, platform, where)
-    releases = [str(entry["sglang"]) for entry in merged.get("images") or []]
-    findings += image_findings(chosen, image, version, where, releases)
+    contains, pinned = (listed.sglang, listed.reference) if listed else ("", "")
+    findings += image_findings(image, contains, pinned, version, where, newest(images).sglang)
     findings += secret_findings(server_args, env, where)
     return ResolvedProfile(
         name=name,
@@ -395,7 +391,8 @@ def resolve(
         memory=memory.as_dict(),
         nccl=oldest_nccl(catalogue, carries),
         published=report.published,
-        image_gb=listed.get("gb"),
+        image_gb=listed.gb if listed else None,
+        image_note=listed.describe(hardware) if listed else "",
         swap_gib=float(merged.get("swap_gib") or 0),
     )
 

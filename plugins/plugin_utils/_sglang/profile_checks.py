@@ -8,7 +8,7 @@ Private to the collection.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
@@ -74,21 +74,18 @@ def override_findings(problems: Iterable[tuple[str, str]], where: str) -> list[F
     ]
 
 
-def image_findings(
-    chosen: Mapping[str, Any] | None, image: str, version: Version, where: str, releases: Sequence[str] = ()
-) -> list[Finding]:
+def image_findings(image: str, contains: str, pinned: str, version: Version, where: str, newest: str) -> list[Finding]:
     """Report a missing image, one that is not pinned, one that no registry has, or one of another version.
 
-    ``releases`` are those of which the profile lists an image.
+    ``contains`` is the release in the image and ``pinned`` its name with a digest, if they are known; ``newest`` is the
+    newest release of which there is an image.
     """
 
     def note(severity: Severity, rule: str, reason: str, remedy: str) -> Finding:
         return Finding(severity, rule, "images", image or None, reason, remedy, where)
 
     if not image:
-        newest = max(releases, key=Version.parse, default="")
-        known = f"; the newest release with an image there is {newest}" if newest else ""
-        reason = f"the profile lists no image of SGLang {version}{known}"
+        reason = f"no image of SGLang {version} is known; the newest release with one is {newest}"
         remedy = "Set gb10_sglang_image, or add the image under images in the profile"
         return [note("error", "profile.image.missing", reason, remedy)]
     found = []
@@ -99,9 +96,10 @@ def image_findings(
     elif "@sha256:" not in image:
         why = "a tag can be moved, so the digest that the first node pulls is recorded and required from then on"
         reason = f"it names no digest; {why}"
-        found.append(note("info", "profile.image.unpinned", reason, "Nothing to do"))
-    if chosen is not None and Version.parse(str(chosen["sglang"])) != version:
-        reason = f"the image contains SGLang {chosen['sglang']}, but {version} was requested"
+        remedy = f"Write {pinned}" if "@" in pinned else "Nothing to do; no public record of its digest is known"
+        found.append(note("info", "profile.image.unpinned", reason, remedy))
+    if contains and Version.parse(contains) != version:
+        reason = f"the image contains SGLang {contains}, but {version} was requested"
         found.append(note("warning", "profile.image.version", reason, "Request the version of the image"))
     tagged = Version.find(release_in(image))
     # Forks number their tags themselves, so only a tag with SGLang's first two numbers is compared.

@@ -7,10 +7,11 @@ Private to the collection.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from math import isfinite
@@ -228,18 +229,59 @@ DOCKER_HUB = ("docker.io/", "index.docker.io/", "registry-1.docker.io/")
 
 @dataclass(frozen=True)
 class Image:
-    """An image that a profile lists: its release of SGLang, its changes, and its size in GB (None: not known)."""
+    """An image: its release of SGLang, the profile that lists it, its changes, and its size in GB (None: not known).
+
+    ``profile`` is empty for SGLang's own images, of which ``platforms`` are known and on which GPUs somebody ran them
+    (``ran``: what and when, by the name of the GPU).
+    """
 
     reference: str
     sglang: str
-    profile: str
+    profile: str = ""
     carries: tuple[str, ...] = ()
     gb: float | None = None
+    platforms: str = ""
+    ran: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def digest(self) -> str:
         """Return the digest in the reference, or an empty text."""
         return self.reference.partition("@")[2]
+
+    def describe(self, gpu: str) -> str:
+        """Return what is known of one of SGLang's own images; nothing of another one."""
+        if not self.platforms:
+            return ""
+        ran = f"ran on {gpu}: {self.ran[gpu]}" if gpu in self.ran else f"no run on {gpu} is known"
+        return f"SGLang's own, {self.platforms}; {ran}"
+
+
+@lru_cache(maxsize=4)
+def official_images(path: Path = PROFILES / "images.json") -> tuple[Image, ...]:
+    """Return SGLang's own images, which need no entry in a profile; raise ValueError if the file is malformed."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(Image(**{"reference" if key == "image" else key: row[key] for key in row}) for row in rows)
+    except (OSError, AttributeError, TypeError, ValueError) as problem:
+        raise ValueError(f"{path}: not a list of images: {problem}") from problem
+
+
+def images_of(profile: Any) -> tuple[Image, ...]:
+    """Return the images that a profile lists, in its order; entries that are malformed are left out."""
+    listed, name = (profile.get("images"), str(profile.get("name"))) if isinstance(profile, Mapping) else (None, "")
+    found = []
+    for entry in listed if isinstance(listed, list) else []:
+        if isinstance(entry, Mapping) and {"sglang", "image"} <= set(entry):
+            carries = tuple(str(each) for each in entry.get("carries") or ())
+            found.append(Image(str(entry["image"]), str(entry["sglang"]), name, carries, entry.get("gb")))
+    return tuple(found)
+
+
+def select_image(images: Sequence[Image], version: Version) -> Image | None:
+    """Return the first image of a version, else the first of the same release."""
+    same = [image for image in images if Version.parse(image.sglang).release == version.release]
+    exact = [image for image in same if Version.parse(image.sglang) == version]
+    return next(iter(exact or same), None)
 
 
 def bare(reference: str) -> str:
@@ -249,28 +291,17 @@ def bare(reference: str) -> str:
 
 
 def known_images(search_path: Iterable[Path | str] = ()) -> tuple[Image, ...]:
-    """Return the images of all profiles; a profile that can't be read is left out, because its own use reports it."""
+    """Return the images of all profiles and SGLang's own; the use of a profile that can't be read reports it."""
     return _known(tuple(str(entry) for entry in search_path))
 
 
 @lru_cache(maxsize=4)
 def _known(search_path: tuple[str, ...]) -> tuple[Image, ...]:
-    found = []
-    for name, path in find_profiles(search_path).items():
-        try:
-            profile = read_yaml(path)
-        except ProfileError:
-            continue
-        for entry in _entries(profile):
-            carries = tuple(str(each) for each in entry.get("carries") or ())
-            found.append(Image(str(entry["image"]), str(entry["sglang"]), name, carries, entry.get("gb")))
-    return tuple(found)
-
-
-def _entries(profile: Any) -> list[Mapping[str, Any]]:
-    listed = profile.get("images") if isinstance(profile, Mapping) else None
-    entries = listed if isinstance(listed, list) else []
-    return [entry for entry in entries if isinstance(entry, Mapping) and {"sglang", "image"} <= set(entry)]
+    found: list[Image] = []
+    for path in find_profiles(search_path).values():
+        with suppress(ProfileError):
+            found += images_of(read_yaml(path))
+    return (*found, *official_images())
 
 
 def look_up(images: Sequence[Image], reference: str) -> Image | None:
