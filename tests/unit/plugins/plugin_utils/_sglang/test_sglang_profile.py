@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import find, find_draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, oldest_nccl, overlay, resolve
