@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.utils.display import Display
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import cell_of, command, missing, result_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server, idle, measure
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import (
@@ -34,7 +33,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import (
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import Workload
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import traffic
 
-DISPLAY = Display()
 QUIET_SECONDS = 30
 
 
@@ -142,7 +140,7 @@ class ActionModule(ControllerAction):
         started = time.monotonic()
 
         def show(line: str) -> None:
-            DISPLAY.display(prefix + line)
+            tell(prefix + line)
 
         try:
             if client == "gb10":

@@ -16,12 +16,11 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed
@@ -91,7 +90,7 @@ class ActionModule(ControllerAction):
             )
         directory = f"transport-{plan['instance']}-{plan.get('transport', 'roce')}"
         settings = from_options(Settings, options, evidence=Path(options["results_dir"]) / directory)
-        progress = Progress(Display().display, time.monotonic, time.sleep)
+        progress = Progress(tell, time.monotonic, time.sleep)
         proved = Proof(containers, plan, settings, progress, active=not check_mode).prove()
         if not proved["satisfied"]:
             screen = proof_screen(proved, plan, settings.remarks)

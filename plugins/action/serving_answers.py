@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod import chat
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
@@ -50,7 +49,7 @@ class ActionModule(ControllerAction):
                 "there is no serving plan to verify. Run role serving_plan before, as playbook verify does"
             )
         limit, instance = options["timeout"], plan["instance"]
-        progress = Progress(Display().display, time.monotonic, time.sleep)
+        progress = Progress(tell, time.monotonic, time.sleep)
         try:
             cluster = Cluster(options["kubeconfig"], options["context"])
             pods = cluster.pods(options["namespace"], f"{INSTANCE}={instance},{RANK}=0")

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod import chat
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import ready
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import head_values
 
 CONTAINER = "sglang"
@@ -85,4 +84,4 @@ def figures(said: Mapping[str, Any]) -> str:
 
 
 def _show(text: str) -> None:
-    Display().display(text, newline=False)
+    tell(text, newline=False)

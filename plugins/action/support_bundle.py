@@ -9,6 +9,7 @@ import io
 import json
 import os
 import platform
+import re
 import tarfile
 import time
 from collections.abc import Mapping
@@ -60,7 +61,7 @@ def _collected(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tupl
     for place, answer in answers.items():
         if "texts" not in answer:
             missing[place] = str(answer.get("msg") or "it was not read")
-        texts |= {f"{place}/{'/'.join(name.split(' '))}.txt": str(v) for name, v in answer.get("texts", {}).items()}
+        texts |= {f"{place}/{_path(name)}.txt": str(text) for name, text in answer.get("texts", {}).items()}
         missing |= {f"{place}: {name}": str(why) for name, why in answer.get("missing", {}).items()}
     for name, plan in options["plans"].items():
         if plan:
@@ -74,6 +75,11 @@ def _collected(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tupl
     if not verdicts:
         missing["verdicts"] = f"{results} has no transport-*/transport.json; playbook verify writes it"
     return texts, missing
+
+
+def _path(name: str) -> str:
+    """Return a path of plain names for a text: a host gives its name, and whoever helps unpacks the archive."""
+    return "/".join(re.sub(r"[^\w.-]|^\.", "_", part)[:100] or "_" for part in name.split(" "))
 
 
 def _planned(value: Any) -> Any:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.release import __version__ as ansible_version
-from ansible.utils.display import Display
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import (
     collection_version,
@@ -29,8 +28,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress impor
     stop_reason,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import conclude, from_results, took_s
-
-DISPLAY = Display()
 
 
 def _origin(task_vars: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +62,7 @@ class ActionModule(ControllerAction):
             result["baseline"] = baseline(records)
             line = progress_line(str(record["cell"]), plan["cells"], records, 60 * options["cell_minutes"])
             result["msg"] = f"{record['cell']} does not start: {result['stop']}" if result["stop"] else line
-            DISPLAY.display(result["msg"])
+            tell(result["msg"])
         elif kind == "result":
             record.setdefault("cell", plan["cells"][0]["id"] if plan["cells"] else "")
             record |= conclude(from_results(options["evidence"]), _origin(task_vars))
@@ -73,7 +70,7 @@ class ActionModule(ControllerAction):
             record["took_s"] = took_s(record["cell"], records, now)
             why = (record.get("failure") or {}).get("line", "")
             result["msg"] = f"{record['cell']}: {record['status']}" + (f": {why}" if why else "")
-            DISPLAY.display(result["msg"])
+            tell(result["msg"])
         if result["changed"] and not self._task.check_mode:
             journal.append(path, record)
         return result | {"record": record}

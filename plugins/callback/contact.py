@@ -71,7 +71,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats: Any) -> None:
         texts = [render_findings(self._found, width()), *self._last]
         if text := "\n\n".join(filter(None, texts)):
-            tell(_SEVERITY.sub(lambda match: stringc(match[0], _COLORS[match[0]]), text))
+            tell(text, lambda plain: _SEVERITY.sub(lambda match: stringc(match[0], _COLORS[match[0]]), plain))
 
     def _note(self, result: Any, *rules: str) -> None:
         delegated = result.result.get("_ansible_delegated_vars") or {}

@@ -43,6 +43,11 @@ def serving_replaced(objects: list[dict[str, Any]], ranks: list[dict[str, Any]],
     return findings.format_findings(obstacles.replaced(objects, ranks, instance))
 
 
+def serving_taken(plan: dict[str, Any], workloads: list[dict[str, Any]]) -> str:
+    """Return which VFs of the plan another group has got since it was planned, or an empty string."""
+    return findings.format_findings(obstacles.taken(Plan.from_dict(plan), group_status.holders(workloads)))
+
+
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
     """Return the settings that the head reports with other values than the plan gave it or its image expected."""
     history = load_history(PROFILES / "catalogue")
@@ -114,6 +119,7 @@ class FilterModule:
             "serving_instance": instance_name,
             "serving_unknown": serving_unknown,
             "serving_replaced": serving_replaced,
+            "serving_taken": serving_taken,
             "serving_differences": serving_differences,
             "serving_obstacles": serving_obstacles,
             "serving_rights": serving_rights,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,40 @@ except ImportError:
     YAML_ERROR = traceback.format_exc()
 
 
+PATIENCE_S = 10
+
+
+class Locked(RuntimeError):
+    """Another program changes the file; the text names its lock."""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let no other run and no kubectl change the file from the reading to the writing; raise Locked or OSError.
+
+    kubectl creates the same file meanwhile (lockFile in k8s.io/client-go/tools/clientcmd/config.go).
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock, deadline = Path(f"{path}.lock"), time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            break
+        except FileExistsError:
+            if time.monotonic() > deadline:
+                raise Locked(
+                    f"{lock} exists, so another program changes {path}, which is unchanged. Run this again. If no such"
+                    f" program runs any more, rm {lock}"
+                ) from None
+            time.sleep(0.1)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
 def write(path: Path, text: str) -> None:
     """Replace the file in one step; other users cannot read it at any moment."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -49,23 +82,12 @@ def names(config: kubeconfig.Config | None) -> list[str]:
     return [entry["name"] for entry in (config or {}).get("contexts") or []]
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
-            "content": {"type": "str", "no_log": True},
-            "server": {"type": "str"},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        required_if=[("state", "present", ["content", "server"])],
-        supports_check_mode=True,
-    )
+def compare(module: Any, path: Path, result: dict[str, Any]) -> kubeconfig.Config | None:
+    """Return what the file should contain, and fill in the result.
+
+    Raise OSError. End the module for what is no kubeconfig.
+    """
     options = module.params
-    path = Path(options["path"])
-    result: dict[str, Any] = {"changed": False, "path": str(path), "contexts": []}
-    if YAML_ERROR is not None:
-        module.fail_json(msg=missing_required_lib("PyYAML"), exception=YAML_ERROR, **result)
     try:
         existing = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
         if options["state"] == "absent":
@@ -85,19 +107,41 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             msg=f"{path} or the server's file is not a kubeconfig ({type(error).__name__}); repair or move the file",
             **result,
         )
-    except OSError as error:
-        module.fail_json(msg=explain(error, path), **result)
     loose = path.is_file() and path.stat().st_mode & 0o077 != 0
     result.update(
         changed=wanted != existing or loose,
         contexts=names(wanted),
         diff={"before": f"{names(existing)}\n", "after": f"{names(wanted)}\n"},
     )
-    if result["changed"] and not module.check_mode:
-        try:
-            write(path, yaml.safe_dump(wanted, sort_keys=False))
-        except OSError as error:
-            module.fail_json(msg=explain(error, path), **result)
+    return wanted
+
+
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "context": {"type": "str", "required": True},
+            "content": {"type": "str", "no_log": True},
+            "server": {"type": "str"},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        required_if=[("state", "present", ["content", "server"])],
+        supports_check_mode=True,
+    )
+    path = Path(module.params["path"])
+    result: dict[str, Any] = {"changed": False, "path": str(path), "contexts": []}
+    if YAML_ERROR is not None:
+        module.fail_json(msg=missing_required_lib("PyYAML"), exception=YAML_ERROR, **result)
+    try:
+        compare(module, path, result)
+        if result["changed"] and not module.check_mode:
+            with locked(path):
+                wanted = compare(module, path, result)
+                write(path, yaml.safe_dump(wanted, sort_keys=False))
+    except Locked as error:
+        module.fail_json(msg=str(error), **result)
+    except OSError as error:
+        module.fail_json(msg=explain(error, path), **result)
     module.exit_json(**result)
 
 

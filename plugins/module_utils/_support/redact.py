@@ -32,7 +32,7 @@ _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _PASSWORD = re.compile(r"passw(?:or)?ds?|passphrase|psk|(?<!by)(?<!com)(?<!over)(?<!sur)(?<!tres)pass|pwd|.+pw|cookie")
 _SECRET_PART = re.compile(
     rf".*(?:{_PASSWORD.pattern}|secrets?|token|apikey|accesskey|accountkey|credentials?|dockerc(?:fg|onfigjson))"
-    r"|authorization|dockerconfigjson"
+    r"|authorization|dockerconfigjson|jwt|bearer|creds|otp"
 )
 # What may follow without making another thing of it: HF_TOKEN_READ, API_KEY_2, client-key-data.
 _QUALIFIER = re.compile(r"\d+|value|read|write|ro|rw|old|new|prod|dev|data|base64|b|admin|plain|raw|string|str")
@@ -91,7 +91,8 @@ _BLOCK = r"(?![|>][-+\d]*(?:\s|\\{1,7}n|$))"
 # Of every name: what is between it and its value. The last ones are tuples, cells, columns, and sentences or commands.
 _PAIR = re.compile(
     rf"(?P<count>#(?:\w+ )?)?(?<![\w.-])(?P<name>(?:API )?[\w.-]++)(?P<sep>"
-    rf"{_Q}?[\])]?{_S}(?::?\s*{_TYPE}\s*=|:=|=>|->|<-|[=!]=+|[:=]|%3A|%3D){_S}"
+    rf"{_Q}?[\])]?{_S}(?::?\s*{_TYPE}\s*=|:=|=>|->|<-|[=!]=+|\+?=|:|%3A|%3D|&#61;){_S}"
+    rf"|\((?={_Q})"
     rf"|(?P<tuple>{_Q}\s*,\s*)"
     rf"|(?P<cell>{_S}{_BAR}\s*)"
     rf"|(?P<column>(?:\t|\\{{1,7}}t| {{2}}){_S})"
@@ -100,6 +101,7 @@ _PAIR = re.compile(
 )
 # What is within a mapping is found by its own names, unless it is short and has no quotes.
 _MAPPING = re.compile(r"\{\s*(?:\}|$|[\"'\\`%&]|[\w.-]+\s*:\s)")
+_INNER = re.compile(rf"\{{\s*{_Q}?(?:value|raw|plain){_Q}?\s*:\s*", re.I)
 _VALUE = re.compile(
     rf"(?P<list>\[+[^\[\]\n]*\]*)|(?:[\w.]*[(\[{{<]+)?[bruf]{{0,2}}{_QUOTED}"
     rf"|\$?\{{[^{{}}\n]*\}}?|{_BLOCK}{_SCHEME}(?:{_NEXT}[^\s,}}\]])+",
@@ -146,7 +148,8 @@ def _value_at(line: str, pair: re.Match[str], kind: str) -> re.Match[str] | None
         before = line[max(0, pair.start() - 9) : pair.start()].rstrip("bru\\\"'`")
         value = value if before.endswith(("(", "[")) else None
     elif "=" not in sep and _MAPPING.match(line, begin):
-        value = None
+        inner = _INNER.match(line, begin)
+        value = _VALUE.match(line, inner.end()) if inner else None
     elif value and ":" in sep and "=" not in sep and not value["q"] and not value["list"]:
         # In YAML in one line every unquoted value goes up to the next comma or bracket.
         value = _WORDS.match(line, begin) if kind == "password" or "{" in line else value
@@ -244,7 +247,8 @@ _SHAPES = (
         re.I,
     ),
     re.compile(r"(?<=Bearer )[^\s\"',]+|(?<=Basic )[A-Za-z0-9+/=]{8,}", re.I),
-    re.compile(r"(?<=://)(?:[^/\s:@]*:[^/\s@]+|:[^\s@]{1,200}|[^/\s:@]{20,})(?=@)"),
+    # A password may have a slash; a port may be followed by one.
+    re.compile(r"(?<=://)(?:[^/\s:@]*:(?!\d{1,5}/)[^\s@]{1,200}|[^/\s:@]{20,})(?=@)"),
     re.compile(rf"(?P<name>{_HOOKS})(?P<gap>/)[^\s\"'<>,)}}\]]+", re.I),
     re.compile(r"(?<=/bot)\d{6,}:[\w-]{20,}"),
     # The signature of a signed URL is all that its user needs.

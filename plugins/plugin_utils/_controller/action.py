@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
 
 from .._screen.screen import counted, render_findings
-from .last_word import hold, tell, width
+from .last_word import hold, tell, visible, width
 from .options import documented_spec, role_options
 
 __all__ = ["ControllerAction", "explain", "plan_result", "refusal", "tell"]
@@ -47,7 +47,11 @@ class ControllerAction(ActionBase):
             if not (message := explain(error)):
                 raise
             raise AnsibleActionFail(message) from None
-        return result | (refusal(made) if made.get("failed") and made.get("findings") else made)
+        made = result | (refusal(made) if made.get("failed") and made.get("findings") else made)
+        # Ansible prints both as they are.
+        texts = {key: visible(made[key]) for key in ("msg",) if isinstance(made.get(key), str)}
+        warnings = {"warnings": list(map(visible, made["warnings"]))} if made.get("warnings") else {}
+        return made | texts | warnings
 
     @abstractmethod
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:

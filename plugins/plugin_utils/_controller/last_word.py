@@ -7,8 +7,9 @@ Below a failed task, Ansible prints its own error, the result and the recap of a
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.constants import config
@@ -16,6 +17,8 @@ from ansible.utils.display import Display
 
 WITHOUT_TERMINAL = 100
 _KEY = "last_word"
+# What moves the cursor, colours, erases or reorders text, except the ends of lines and tabs.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class Waiting:
@@ -29,6 +32,11 @@ def width() -> int:
     columns: Any = Display().columns
     # Display has 79 where it finds no terminal, and one less than the columns of a terminal.
     return int(columns) if columns > 79 or sys.stdout.isatty() else WITHOUT_TERMINAL
+
+
+def visible(text: str) -> str:
+    """Return a text that shows all that it has: a host, a pod or a model could otherwise rewrite the owner's screen."""
+    return _UNSEEN.sub("?", text)
 
 
 def hold(text: str) -> dict[str, Any]:
@@ -48,7 +56,7 @@ def held(result: Mapping[str, Any]) -> str:
     return "\n".join(map(str, lines or ()))
 
 
-def tell(text: str) -> None:
+def tell(text: str, colour: Callable[[str], str] = str, newline: bool = True) -> None:
     """Display a text; on the error output if the standard output is JSON for a program."""
     callback = config.get_config_value("DEFAULT_STDOUT_CALLBACK").rpartition(".")[2]
-    Display().display(text, stderr=callback in {"json", "jsonl"})
+    Display().display(colour(visible(text)), stderr=callback in {"json", "jsonl"}, newline=newline)

@@ -92,6 +92,19 @@ def replaced(objects: Iterable[Mapping[str, Any]], ranks: Iterable[Mapping[str, 
     return [_RULES.finding("serving.group.replaced", instance, revision=", ".join(sorted(applied)), pods=shown)]
 
 
+def taken(plan: Plan, held: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """Return an error for each VF of the plan that another group has got since it was planned.
+
+    ``held`` has ``{instance, node, vf_index}`` per rank of a running group.
+    """
+    wanted = {(entry.node, plan.vf_index) for entry in plan.ranks if entry.networks}
+    return [
+        _RULES.finding("serving.vf.taken", plan.vf_index, str(one["node"]), other=one["instance"])
+        for one in held
+        if (one["node"], one["vf_index"]) in wanted and one["instance"] != plan.instance
+    ]
+
+
 def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:
     return _RULES.finding(rule, None, f"rank {entry.rank} on {entry.node}", key=key, **words)
 

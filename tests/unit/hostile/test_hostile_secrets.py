@@ -28,6 +28,7 @@ NAMES = (
     *("HF_TOKEN", "x-api-key", "api_key", "apiKey", "OPENAI_API_KEY", "password", "DB_PASSWORD", "client_secret"),
     *("accessToken", "AWS_SECRET_ACCESS_KEY", "X-Auth-Token", "passphrase", "admin_api_key", "HF_TOKEN_READ"),
     *("API_KEY_2", "PASSWORD1", "private_key", "ssl_keyfile_password", "MY_TOK", "credentials", "SECRET_VALUE"),
+    *("JWT", "registry_creds"),
 )
 # In each, ¤ is the name and § the value.
 SYNTAXES = (
@@ -54,6 +55,7 @@ SYNTAXES = (
     *("¤ is §", "the ¤ is: §", "invalid ¤ [§]", "using ¤ '§'", "¤ (§)", '¤: Secret("§")', "¤=Some(\"§\")", "¤={§}"),
     *('Settings(¤="§", x=1)', "Namespace(a=1, ¤='§')", "¤=SecretStr('§')", "¤=${¤:-§}", "¤ = (\"§\")", '¤ = f"§"'),
     *("> ¤: §\r", "< ¤: §\r", "header ¤: §", "¤: Bearer §", "'¤': 'Basic §'", "¤=Bearer%20§", "¤: Bearer  §"),
+    *("¤('§')", '¤ += "§"', "¤&#61;§", '{"¤": {"value": "§"}}', "db://u:§@h/¤"),
     *('¤="§', "¤='§", '{"¤": "§', "¤: [§", '¤="a \\"b\\" §"', "¤='it''s §'", '¤: "x, §"', "¤:\n- §\n- §"),
 )  # fmt: skip
 RED, BLUE, OFF = "\x1b[1;31m", "\x1b[38;2;1;2;3m", "\x1b[0m"
@@ -220,6 +222,7 @@ NEAR = (
     *("public_key: /etc/ssh/x.pub", "passed: 12345", "bypass: always", "compass=north", "passthrough=enabled"),
     *("the token is missing", "invalid token", "no API key is set", "token bucket refill", "key   ", "a | b | c"),
     *("NAME  READY  STATUS\ngb10-glm-0  1/1  Running", "fifoRkey=0x1234567890", "author: somebody", "authority: x"),
+    *("GET http://10.0.0.1:30000/v1/models@main", "get_token(prompt)", "set_password()"),
     *("Decode batch, #running-req: 8, #token: 1877, token usage: 0.46, gen throughput (token/s): 123.45",),
 )
 

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word
 
 def told(monkeypatch: pytest.MonkeyPatch, *results: Any, method: str) -> list[str]:
     shown: list[str] = []
-    monkeypatch.setattr(contact, "tell", shown.append)
+    monkeypatch.setattr(contact, "tell", lambda text, colour: shown.append(colour(text)))
     callback = contact.CallbackModule()
     monkeypatch.setattr(callback, "_values", lambda host: {"ansible_host": host.address, "ansible_user": "nvidia"})
     for result in results:

@@ -70,6 +70,42 @@ def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, capsys: pyte
     assert "repair or move the file" in result["msg"]
 
 
+def wanted(path: Path, context: str = "gb10") -> dict[str, Any]:
+    server = "https://10.0.0.1:6443"
+    return {"path": str(path), "context": context, "server": server, "content": yaml.safe_dump(SOURCE)}
+
+
+def test_what_another_program_writes_meanwhile_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kubectl does: a file beside the kubeconfig says that it is being changed."""
+    path, lock = tmp_path / "config", tmp_path / "config.lock"
+    lock.touch()
+
+    def other_ends(_seconds: float) -> None:
+        lock.unlink()
+        assert run(kubeconfig, capsys, **wanted(path, "other"))[1]["contexts"] == ["other"]
+
+    monkeypatch.setattr(kubeconfig.time, "sleep", other_ends)
+    assert run(kubeconfig, capsys, **wanted(path))[1]["contexts"] == ["other", "gb10"]
+    assert [each.name for each in tmp_path.iterdir()] == ["config"]
+
+
+@pytest.mark.parametrize(("state", "context"), [("present", "other"), ("absent", "gb10")])
+def test_a_lock_that_stays_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, state: str, context: str
+) -> None:
+    path = tmp_path / "config"
+    run(kubeconfig, capsys, **wanted(path))
+    before = path.read_text()
+    (tmp_path / "config.lock").touch()
+    monkeypatch.setattr(kubeconfig, "PATIENCE_S", -1)
+    status, result = run(kubeconfig, capsys, **wanted(path, context) | {"state": state})
+    assert (status, path.read_text()) == (1, before)
+    assert f"rm {path}.lock" in result["msg"]
+    assert run(kubeconfig, capsys, **wanted(path), _ansible_check_mode=True)[0] == 0
+
+
 @pytest.mark.parametrize("call", ["mkdir", "read_text", "replace"])
 def test_a_file_that_the_user_may_not_write_has_a_remedy(
     call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

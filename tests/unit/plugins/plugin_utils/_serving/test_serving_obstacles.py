@@ -13,8 +13,9 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.filter import serving
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, VF_INDEX
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, rooms
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import HOSTNAME
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles as preflight
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load
@@ -202,6 +203,27 @@ def test_a_run_fails_if_another_one_has_replaced_what_it_applied(
     found = preflight.replaced(objects, ranks, "g")
     assert [(one.rule, one.value) for one in found] == ([("serving.group.replaced", "g")] if named else [])
     assert all("applied revision a, " in str(one) and named in str(one) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "node", "refused"),
+    [
+        ({}, "spark2", True),
+        ({"vf_index": 1}, "spark2", False),
+        ({}, "spark9", False),
+        ({"instance": "other"}, "spark2", False),
+    ],
+    ids=["taken", "another index", "another node", "its own"],
+)
+def test_a_vf_that_another_run_has_taken_since_the_plan_is_refused(
+    changes: dict[str, Any], node: str, refused: bool
+) -> None:
+    """Both runs had planned with the VFs that were free then."""
+    spec = {"metadata": {"annotations": {VF_INDEX: "0"}}, "spec": {"nodeSelector": {HOSTNAME: node}}}
+    other = {"metadata": {"labels": {INSTANCE: "other"}}, "spec": {"template": spec}}
+    said = serving.serving_taken(plan(**changes).as_dict(), [other])
+    assert ("spark2" in said and "serve_stop.yml -e instance=other" in said) is refused
+    assert bool(said) is refused
 
 
 GPU_OF_EXISTING = {"nvidia.com/gpu": 1}
