@@ -20,7 +20,7 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from _collection import IMPORT_ROOT, run
 
@@ -37,6 +37,7 @@ PINNED = re.compile(r"Requires-Dist: ([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;]+)\
 RENAMED = re.compile(r'get\("architectures"\) == \["(\w+)"\]')
 REQUIREMENTS = ("flashinfer_python", "nvidia-cutlass-dsl", "sglang-kernel", "torch", "transformers")
 """Pinned packages that decide whether a model or a patch works; the others do not affect a profile."""
+METHODS = ("get", "post", "put", "delete", "head", "patch", "api_route", "websocket")
 INDEX_PLATFORM = (
     *("--platform", "manylinux_2_34_x86_64", "--platform", "manylinux_2_28_x86_64"),
     *("--platform", "any", "--python-version", "3.12"),
@@ -120,17 +121,48 @@ def architectures(directory: Path) -> list[str]:
     return sorted(names)
 
 
-def render(version: str, requires: dict[str, str], models: list[str], flags: list[dict[str, Any]]) -> str:
+def routes(directory: Path) -> list[str]:
+    """Return the paths of the head's HTTP server: those of http_server.py and of the routers that it includes.
+
+    Raise ReleaseError for one that is not written as a text: it would be missing where the paths are judged.
+    """
+    entrypoints = directory / "sglang" / "srt" / "entrypoints"
+    texts = {path: path.read_text(encoding="utf-8") for path in entrypoints.glob("*.py")}
+    found: set[str] = set()
+    for path, text in texts.items():
+        if path.name != "http_server.py" and "APIRouter()" not in text:
+            continue
+        for call in filter(_is_route, ast.walk(ast.parse(text))):
+            words = [part.value for part in ast.walk(call.args[0]) if isinstance(part, ast.Constant)]
+            if words:
+                found.add(str(words[-1]))  # of os.environ.get(NAME, PATH) the path
+            elif not re.search(rf'{ast.unparse(call.args[0])} = os.environ.get\("\w+"\)\n', text):
+                raise ReleaseError(f"{path}:{call.lineno}: the path of a route is no text")
+    return sorted(found)
+
+
+def _is_route(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Tell whether a node is ``app.post(PATH)`` or the like."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    owner = node.func.value
+    return isinstance(owner, ast.Name) and owner.id in ("app", "router") and node.func.attr in METHODS
+
+
+def render(
+    version: str, requires: dict[str, str], models: list[str], paths: list[str], flags: list[dict[str, Any]]
+) -> str:
     """Return the text of the catalogue: one flag per line, so that two releases can be compared by eye."""
     body = ",\n".join(f"    {json.dumps(flag)}" for flag in flags)
     head = f'{{\n  "sglang": {json.dumps(version)},\n  "requires": {json.dumps(requires)},\n'
-    head += f'  "architectures": {json.dumps(models)},\n'
+    head += f'  "architectures": {json.dumps(models)},\n  "routes": {json.dumps(paths)},\n'
     return f'{head}  "flags": [\n{body}\n  ]\n}}\n'
 
 
 def catalogue(version: str, cache: Path = CACHE) -> str:
     directory = unpack(version, cache)
-    return render(version, pins(directory), architectures(directory), json.loads(run_release(directory, "catalogue")))
+    flags = json.loads(run_release(directory, "catalogue"))
+    return render(version, pins(directory), architectures(directory), routes(directory), flags)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,6 +21,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import own_addresses
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/front_door.py"
+CATALOGUES = sorted((FILE.parents[3] / "plugins/profiles/catalogue").glob("*.json"))
+OLLAMA = ("chat", "generate", "show", "tags")
 POD, VF, CLIENT = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 SERVER = '''
 """A server that answers every path with its own name, in one process or in several that it spawns."""
@@ -84,6 +86,36 @@ def test_a_client_gets_what_generates_and_the_pod_itself_everything(tmp_path: Pa
         assert {ask(port, path, VF, POD)[0] for path in (*PUBLIC, *CLOSED)} == {403}
         for address in (POD, "127.0.0.1"):
             assert {ask(port, path, address, address)[0] for path in (*PUBLIC, *CLOSED)} == {200}
+
+
+# What a client may ask of any release. A route that a new release adds belongs here only if it generates or reports.
+V1 = "chat/completions classify completions decisions detokenize embeddings loads messages messages/count_tokens models"
+V1 += " score audio/transcriptions models/{model:path} realtime rerank responses responses/{response_id} systemone"
+ANSWERS = {f"/v1/{name}" for name in [*V1.split(), "responses/{response_id}/cancel", "tokenize"]}
+ANSWERS |= {
+    *PUBLIC,
+    "/encode",
+    "/classify",
+    "/tokenize",
+    "/detokenize",
+    "/open_session",
+    "/close_session",
+    "/ping",
+    "/ready",
+}
+ANSWERS |= {"/parse_function_call", "/separate_reasoning", "/invocations", "/vertex_generate", "/health_generate"}
+ANSWERS |= {"/get_load", "/model_info", "/get_model_info", "/get_server_info", *map("/api/{}".format, OLLAMA)}
+
+
+@pytest.mark.parametrize("release", CATALOGUES, ids=lambda path: path.stem)
+def test_of_each_release_a_client_gets_the_routes_that_generate_and_report(release: Path) -> None:
+    """The catalogue has the routes as the release's own code defines them."""
+    routes = set(json.loads(release.read_text(encoding="utf-8"))["routes"])
+    admits = runpy.run_path(str(FILE))["admits"]
+    assert len(routes) > 70
+    assert {route for route in routes if admits(route, CLIENT, POD, frozenset({POD}))} == routes & ANSWERS
+    assert not [route for route in routes if admits(route, CLIENT, VF, frozenset({POD}))]
+    assert {"/flush_cache", "/update_weights_from_tensor", "/start_profile", "/set_internal_state"} <= routes - ANSWERS
 
 
 @pytest.mark.parametrize("own", ["", ",", "pod"])
