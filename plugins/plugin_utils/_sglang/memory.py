@@ -132,6 +132,9 @@ TAKEN_GIB = (10.0, 16.0)
 """Memory of a GB10 node that is not available before the load: system, driver, CUDA's context, NCCL's buffers. Computed
 back from the tokens in six public logs of DGX Sparks with 119 GiB, where 103 to 109 GiB were available."""
 
+LIKELY_GIB = 15.2
+"""The same as the most likely value: with it, five of the six figures are within 15 %."""
+
 SYSTEM_GIB = 8.0
 """Memory that the system, the page cache and the kubelet of a GB10 node need besides the server."""
 
@@ -157,7 +160,8 @@ class Estimate:
     """An estimate per GPU; values that are not published for a model are None and are left out of the sum.
 
     Its sizes are those for the least memory that may be available, ``available_gib``; ``most_gib`` and ``most_tokens``
-    are those for the most. ``total_gib`` is the memory of the GPU, ``fraction`` mem_fraction_static. ``cache_gib`` is
+    are those for the most, ``likely_tokens`` those for LIKELY_GIB. ``doubt`` is why the facts of the model are not
+    certain. ``total_gib`` is the memory of the GPU, ``fraction`` mem_fraction_static. ``cache_gib`` is
     the memory that the weights leave for caches, ``mamba_gib`` the part of it that Mamba states use, ``requests`` the
     number of concurrent requests that the states allow, and ``outside_gib`` the memory that stays free for graphs,
     activations and the system. ``load_gib`` is what the weights need on a GPU that shares the memory of the CPU, 0 if
@@ -170,6 +174,8 @@ class Estimate:
     static_gib: float
     most_gib: float = 0.0
     most_tokens: int | None = None
+    likely_tokens: int | None = None
+    doubt: str = ""
     weights_gib: float | None = None
     draft_gib: float | None = None
     cache_gib: float | None = None
@@ -196,7 +202,7 @@ class Estimate:
             "outside_gib",
         )
         rounded = {name: None if (size := getattr(self, name)) is None else round(size, 1) for name in sizes}
-        names = ("fraction", "requests", "tokens", "most_tokens", "load_gib")
+        names = ("fraction", "requests", "tokens", "likely_tokens", "most_tokens", "load_gib")
         return {
             **rounded,
             **{name: getattr(self, name) for name in names},
@@ -214,13 +220,19 @@ class Estimate:
         caches = self.cache_gib, self.cache_gib + more * self.fraction
         if caches[1] <= 0:
             return f"does not fit: the weights leave no room in {self.static_gib + more * self.fraction:.0f} GiB"
-        requests = f", at most {self.requests} requests at once" if self.requests is not None else ""
         known = self.tokens is not None or self.most_tokens is not None
         ends = (self.tokens or 0, self.most_tokens or self.tokens or 0) if known else caches
-        size = " to ".join(dict.fromkeys(two_digits(end) for end in ends)) if ends[0] > 0 else two_digits(ends[1])
-        size = f"{'about' if ends[0] > 0 else 'up to'} {size}"
+        size = (
+            " to ".join(dict.fromkeys(two_digits(end) for end in ends))
+            if ends[0] > 0
+            else f"up to {two_digits(ends[1])}"
+        )
+        if self.likely_tokens:
+            size = f"about {two_digits(self.likely_tokens)} ({size})"
         fits = "fits" if caches[0] > 0 else f"fits if more than {self.available_gib:.0f} GiB are available"
-        return f"{fits}: {size} {'tokens in the cache' if known else 'GiB for caches'}{requests}"
+        requests = f", at most {self.requests} requests at once" if self.requests is not None else ""
+        doubt = f"; uncertain, because the facts of the model are {self.doubt}" if self.doubt else ""
+        return f"{fits}: {size} {'tokens in the cache' if known else 'GiB for caches'}{requests}{doubt}"
 
 
 def two_digits(number: float) -> str:
@@ -232,10 +244,10 @@ def two_digits(number: float) -> str:
     return f"{float(f'{number:.2g}'):,g}" if number < 1000 else f"{int(float(f'{number:.2g}')):,}"
 
 
-def available(total: float, read: float | None) -> tuple[float, float]:
-    """Return the least and the most memory of a GB10 that SGLang may find before the load; ``read`` is from a host."""
-    most, least = ((read or total) - taken for taken in TAKEN_GIB)
-    return max(least, 1.0), max(most, 1.0)
+def available(total: float) -> tuple[float, float, float]:
+    """Return the least, the likely and the most memory of a GB10 that SGLang may find before the load (GiB)."""
+    least, likely, most = (max(total - taken, 1.0) for taken in (TAKEN_GIB[1], LIKELY_GIB, TAKEN_GIB[0]))
+    return least, likely, most
 
 
 def estimate(
@@ -254,9 +266,11 @@ def estimate(
     unified, total = GPUS[gpu][1:]
     if not unified:
         return _estimate(model, context, draft, unified, total, total, where)
-    least, most = available(total, read)
-    result = _estimate(model, context, draft, unified, read or total, least, where)
-    best = _estimate(model, context, draft, unified, read or total, most, where)
+    total = read or total
+    least, likely, most = available(total)
+    result, middle, best = (
+        _estimate(model, context, draft, unified, total, given, where) for given in (least, likely, most)
+    )
     seen = {finding.rule for finding in best.findings}
     tight = [finding for finding in result.findings if finding.severity == "error" and finding.rule not in seen]
     result.findings = best.findings + [
@@ -265,13 +279,14 @@ def estimate(
         )
         for finding in tight
     ]
-    result.most_gib, result.most_tokens = most, best.tokens
+    result.most_gib, result.most_tokens, result.likely_tokens = most, best.tokens, middle.tokens
     source = "read from the hosts" if read else "public logs of DGX Sparks"
     result.lines.insert(
         0, f"available before the load: {least:.0f} to {most:.0f} GiB ({source}); below for {least:.0f}"
     )
-    if best.tokens is not None:
-        result.lines.append(f"tokens with {most:.0f} GiB: about {two_digits(best.tokens)}")
+    for given, tokens in ((likely, middle.tokens), (most, best.tokens)):
+        if tokens is not None:
+            result.lines.append(f"tokens with {given:.0f} GiB: about {two_digits(tokens)}")
     return result
 
 
@@ -294,6 +309,7 @@ def _estimate(
     named = f"{static:.2f}" + ("" if fraction is not None else " (approximately SGLang's own choice)")
     result.lines.append(f"weights and caches may take {given:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
     if model is not None and model.evidence in UNCOMPARED:
+        result.doubt = model.evidence
         result.lines.append(f"facts of the model: {model.evidence}, {UNCOMPARED[model.evidence]}")
     if model is None or model.weights_gb is None:
         result.lines.append("the size of the weights is not known")
