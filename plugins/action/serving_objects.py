@@ -29,7 +29,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.volumes impo
 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"
-IN_EVERY_POD = ("all_reduce_bandwidth.py", "front_door.py", "generate_probe.py", "start_rank.py", "witness.py")
+IN_EVERY_POD = (
+    *("all_reduce_bandwidth.py", "front_door.py", "generate_probe.py"),
+    *("start_rank.py", "watch_load.py", "witness.py"),
+)
 
 
 class ActionModule(ControllerAction):

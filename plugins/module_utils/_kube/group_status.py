@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .._common.findings import cut
-from .labels import ANSWERS, HEALTH, INSTANCE, RANK, REVISION, VF_INDEX, number
+from .labels import ANSWERS, HEALTH, INSTANCE, LOAD, RANK, REVISION, VF_INDEX, number
 from .pod_state import SHOWN_LENGTH, crash, last_event, ready, stuck_container, tells_more, trouble
 
 # A rank that starts before rank 0 may crash once or twice. Waiting does not help after so many crashes with the same
@@ -34,7 +34,7 @@ class Rank:
     that waiting cannot help. ``lost`` means that the rank ended because its node went down. ``failure`` is what the
     last crash was: the exit code, the kubelet's reason and the last line of the log. ``crash`` identifies that crash:
     the pod's uid and a number. ``down``: the container has not run since. ``event`` is the pod's newest event. ``note``
-    is what is wrong with a rank that may be ready all the same.
+    is what is wrong with a rank that may be ready all the same, and what its load took of the node's memory.
     """
 
     rank: int
@@ -141,7 +141,7 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
         note="; ".join(
             f"{one['type'].partition('/')[2]}: {cut(str(one.get('message') or ''), SHOWN_LENGTH)}"
             for one in status.get("conditions") or []
-            if one.get("type") in _NOTED and one.get("status") == "False"
+            if one.get("type") == LOAD or (one.get("type") in _NOTED and one.get("status") == "False")
         ),
     )
 

@@ -41,6 +41,8 @@ ANSWERS = "gb10.cluster/answers"
 ANSWERS_OUT = "GarbageOut"
 # The condition of a rank that is false when its rails or its node had faults since its start.
 HEALTH = "gb10.cluster/health"
+# The condition of a rank that tells what its load takes of the node's memory, false if the load had to be ended.
+LOAD = "gb10.cluster/load"
 # What the supervisor's log says before the finding about a hang.
 HUNG = "why the group hung: "
 # The container of a rank's pod that reads NCCL's files; it also runs while the server is down.

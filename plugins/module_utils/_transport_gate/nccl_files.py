@@ -20,7 +20,7 @@ Signature = tuple[tuple[str, int, int], ...]
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file; raise OSError for anything else.
 
     The server owns the directory. Links are not followed, because they could name files that only this container has;
@@ -40,13 +40,13 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def open_file(path: Path) -> Iterator[Callable[[int], bytes]]:
     """Yield ``read(n)`` on a regular file."""
-    with _opened(path) as stream:
+    with opened(path) as stream:
         yield stream.read
 
 
 def last_lines(path: Path, size: int, count: int) -> list[str]:
     """Return the last lines of a regular file, read from its last ``size`` bytes; raise OSError."""
-    with _opened(path) as stream:
+    with opened(path) as stream:
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
         return stream.read(size).decode(errors="replace").splitlines()[-count:]
 
@@ -118,7 +118,7 @@ class NcclFiles:
     def environment(self) -> bytes:
         """Return what start_rank.py wrote about the server's environment, empty if it can't be read."""
         try:
-            with _opened(self._base / "environment.json") as stream:
+            with opened(self._base / "environment.json") as stream:
                 return stream.read(_BLOCK)
         except OSError:
             return b""
@@ -131,7 +131,7 @@ class NcclFiles:
             # Opening thousands of files of processes that ended takes longer than reading the others.
             if self._offsets[path] == files[path].st_size:
                 continue
-            with _opened(path) as stream:
+            with opened(path) as stream:
                 if self._offsets[path] > os.fstat(stream.fileno()).st_size:
                     # It was cut off.
                     self._offsets[path] = 0

@@ -9,7 +9,7 @@ delete pods.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .._common.memory import History, Limits, Reading, Step, ladder
@@ -30,11 +30,18 @@ _EVENT_EVERY = 60
 
 
 class NodeMemory:
-    """Publishes every change of the step that is due."""
+    """Publishes every change of the step that is due; ``phase`` tells in which phase of its load the server is."""
 
-    def __init__(self, limits: Limits, api: PodApi, labels: Mapping[str, str], proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        api: PodApi,
+        labels: Mapping[str, str],
+        proc: Path = Path("/proc"),
+        phase: Callable[[], str] = str,
+    ) -> None:
         self.text, self.judged_at = "", time.monotonic()
-        self._limits, self._api, self._labels, self._proc = limits, api, labels, proc
+        self._limits, self._api, self._labels, self._proc, self._phase = limits, api, labels, proc, phase
         self._history = History()
         self._published: Condition | None = None
         self._since = ""
@@ -54,6 +61,8 @@ class NodeMemory:
     def _say(self, step: Step, figures: str) -> str:
         if step == "none":
             return f"the node has enough memory: {figures}"
+        if phase := self._phase():
+            figures = f"{figures}, while the server loads (phase {phase})"
         if step == "warn":
             return f"the node has little memory: {figures}. Below {self._limits.stop:g} % the group is stopped. {_LOOK}"
         return (

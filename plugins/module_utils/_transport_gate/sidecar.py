@@ -36,6 +36,7 @@ from .evidence import PAGE, Evidence
 from .health import Health
 from .judgement import Judgement
 from .keeper import keep, lives
+from .load import Load
 from .metrics import render
 from .nccl_files import NcclFiles, Signature
 from .node_memory import NodeMemory
@@ -303,14 +304,17 @@ def work(options: argparse.Namespace) -> None:
     if gate := options.gate:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api) if gate.expect else None
-        memory = NodeMemory(gate.memory, api, gate.labels) if gate.memory else None
+        load = Load(options.nccl_logs, api)
+        memory = None
+        if gate.memory:
+            memory = NodeMemory(gate.memory, api, gate.labels, phase=lambda: load.phase)
         answers = None
         if gate.answers != "off":
             answers = Answers(gate.port, api, gate.labels, gate.answers == "enforce")
         health = Health(gate.rails, gate.sysfs_root, api, gate.labels)
         evidence = Evidence(options.nccl_logs, gate.rails, gate.sysfs_root)
         serve_metrics(gate, watch, memory, evidence, answers, health)
-        steps = [part.step for part in (memory, answers, health) if part]
+        steps = [part.step for part in (load, memory, answers, health) if part]
         for step in (*steps, *((watch.step, watch.ask, watch.publish) if watch else ())):
             threading.Thread(target=forever, args=(options.interval, step), daemon=True).start()
     forever(options.interval, lambda _now: repeat(files))

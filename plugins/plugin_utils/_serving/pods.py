@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -18,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG
 
 from .model import Plan, RankPlan
 from .profile import staged_path
-from .volumes import FILES, HOME, PATCHES, cache_env, home_of, mounts
+from .volumes import CACHE, FILES, HOME, PATCHES, cache_env, home_of, mounts
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
@@ -133,12 +134,31 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     return {"startupProbe": startup, "readinessProbe": ready | {"failureThreshold": 2}}
 
 
+def launch_key(plan: Plan) -> str:
+    """Return what the memory of a load depends on, as a short hash: the image and the command of rank 0."""
+    material = json.dumps([plan.image, plan.sglang_version, plan.ranks[0].argv])
+    return hashlib.sha256(material.encode()).hexdigest()[:12]
+
+
+def _watch(plan: Plan, options: PodOptions) -> str:
+    """Return the options of watch_load.py.
+
+    What a load took stays on the node in the directory of compiled kernels, if there is one.
+    """
+    stop = options.memory_guard_percent[1] if options.memory_guard else 0
+    words = [f"--port {plan.service.port} --stop {stop:g} --key {launch_key(plan)}"]
+    words += [f"--kept {CACHE}/load-{plan.namespace}-{plan.instance}.json"] if options.cache_dir else []
+    return " ".join(words)
+
+
 def command(entry: RankPlan, plan: Plan, options: PodOptions) -> list[str]:
     """Return the command of the container: the server behind its door, after the memory check and the patch hooks."""
     steps = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
-    if plan.load and options.memory_timeout:
-        figures = (*astuple(plan.load), options.memory_timeout)
-        steps += ["--memory", *map(str, figures), "--shares", str(plan.expect.ranks)]
+    if plan.load:
+        if options.memory_timeout:
+            figures = (*astuple(plan.load), options.memory_timeout)
+            steps += ["--memory", *map(str, figures), "--shares", str(plan.expect.ranks)]
+        steps.append(f"--watch-load={_watch(plan, options)}")
         local = [*plan.paths, *(staged_path(name, plan.models_dir) for name in plan.models if plan.models_dir)]
         steps += [word for path in local for word in ("--model", path)]
     server = entry.argv if options.open_routes else ("python3", f"{FILES}/front_door.py", *entry.argv[2:])

@@ -12,7 +12,8 @@ pod, or forward its port, may administer its server.
 
 The door is uvicorn's outermost application, so a header such as X-Forwarded-For cannot change what it sees. A process
 that the server spawns runs this file again before its own work, because it stays the module ``__main__``. So each of
-them also writes the stacks of its threads when witness.py signals it.
+them also writes the stacks of its threads when witness.py signals it, and notes for watch_load.py when a line that it
+logs begins a phase of the load.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import contextlib
 import faulthandler
 import ipaddress
 import json
+import logging
 import os
+import re
 import runpy
 import signal
 import sys
@@ -43,6 +46,13 @@ PUBLIC = (
 ADDRESSES = "GB10_POD_IPS"
 # start_rank.py makes this directory.
 STACKS = Path("/tmp/gb10-stacks")
+# How SGLang's lines begin (model_runner.py and cuda_graph_setup.py of 0.5.16, 0.5.19 and 0.5.23), and what they begin.
+# Weights are followed by the caches, or by those of a draft.
+PHASES = {
+    "weights": re.compile("Load weight begin"),
+    "caches": re.compile("Load weight end"),
+    "graphs": re.compile(r"Capture .*\bbegin\b"),
+}
 ANSWER = json.dumps(
     {
         "error": {
@@ -122,6 +132,22 @@ def show_stacks() -> None:
         faulthandler.register(signal.SIGUSR2, (STACKS / str(os.getpid())).open("w", encoding="utf-8"))
 
 
+def note_phases(file: Path) -> None:
+    """Add a line to ``file`` for each line of the log that begins a phase. A handler would not outlive SGLang's own."""
+    made = logging.getLogRecordFactory()
+
+    def noted(*args: Any, **more: Any) -> logging.LogRecord:
+        record = made(*args, **more)
+        text = record.msg if isinstance(record.msg, str) else ""
+        phase = next((name for name, begins in PHASES.items() if begins.match(text)), "")
+        if phase:
+            with contextlib.suppress(OSError), file.open("a", encoding="ascii") as stream:
+                stream.write(f"{os.getpid()} {phase}\n")
+        return record
+
+    logging.setLogRecordFactory(noted)
+
+
 def main() -> None:
     """Run the module as ``python3 -m`` does; its arguments follow its name."""
     sys.path[0] = str(Path.cwd())
@@ -135,5 +161,6 @@ def main() -> None:
 if __name__ in {"__main__", "__mp_main__"}:
     install(own_addresses())
     show_stacks()
+    note_phases(STACKS / "phases")
 if __name__ == "__main__":
     main()

@@ -43,6 +43,7 @@ LARGE = 2 << 20
 HIDING = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_CONF_FILE", "NCCL_ENV_PLUGIN", "NCCL_HOSTID")
 INDEX = "model.safetensors.index.json"
 WITNESS = Path(__file__).with_name("witness.py")
+WATCH = Path(__file__).with_name("watch_load.py")
 # witness.py reads the stacks that each process of front_door.py writes there.
 STACKS = Path("/tmp/gb10-stacks")
 
@@ -76,6 +77,14 @@ def start_witness(base: Path) -> None:
         quiet = subprocess.DEVNULL
         # It becomes a child of the server, and ends with it.
         subprocess.Popen([sys.executable, str(WITNESS), str(base)], stdin=quiet, stdout=quiet, stderr=quiet)
+
+
+def start_watch(words: Sequence[str], models: Sequence[Path]) -> None:
+    """Start the program that watches the memory of the load; what it says is in the log of the server."""
+    with contextlib.suppress(OSError):
+        STACKS.mkdir(mode=0o700, exist_ok=True)
+        local = [word for model in models for word in ("--model", str(model))]
+        subprocess.Popen([sys.executable, str(WATCH), *words, *local], stdin=subprocess.DEVNULL)
 
 
 def size_of(meminfo: Path, name: str) -> float:
@@ -208,6 +217,7 @@ def main() -> None:
     parser.add_argument("--nccl-logs", required=True, type=Path, metavar="DIRECTORY")
     parser.add_argument("--witness", action="store_true", help="start the program that tells about a hang")
     figures = ("WEIGHTS_GIB", "FRACTION", "LEAST_GIB", "MOST_GIB", "TIMEOUT")
+    parser.add_argument("--watch-load", metavar="WORDS", help="watch the memory of the load: options of watch_load.py")
     parser.add_argument("--memory", nargs=5, type=float, metavar=figures, help="wait until the weights fit")
     parser.add_argument("--model", action="append", default=[], type=Path, metavar="DIRECTORY")
     parser.add_argument("--shares", type=int, default=1, help="GPUs that share the weights")
@@ -238,6 +248,8 @@ def main() -> None:
             sys.exit(f"patch {patch.stem} failed with exit code {done.returncode}; the server is not started")
     if options.witness:
         start_witness(options.nccl_logs)
+    if options.watch_load:
+        start_watch([str(options.nccl_logs), *options.watch_load.split()], options.model)
     end_first()
     os.execvp(command[0], command)
 

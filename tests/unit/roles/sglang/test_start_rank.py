@@ -56,7 +56,9 @@ def test_the_sidecar_can_read_which_variables_may_hide_the_transport(tmp_path: P
     assert written.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_rank_has_a_witness_beside_its_server(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_has_a_witness_and_a_watch_of_its_load_beside_its_server(
+    tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[list[str]] = []
     monkeypatch.setenv("NCCL_DEBUG_FILE", "restored after the test")
     monkeypatch.setattr(started, "fresh_directory", lambda base: base / "1")
@@ -64,10 +66,15 @@ def test_a_rank_has_a_witness_beside_its_server(tmp_path: Path, started: Any, mo
     monkeypatch.setattr(started.subprocess, "Popen", lambda words, **_quiet: ran.append(words))
     monkeypatch.setattr(started, "end_first", lambda: None)
     monkeypatch.setattr(started.os, "execvp", lambda _program, words: ran.append(words))
-    for more in ([], ["--witness"]):
+    watched = ["--watch-load=--port 1 --stop 3", "--model", "/m"]
+    for more in ([], ["--witness"], watched):
         monkeypatch.setattr(started.sys, "argv", ["start_rank.py", "--nccl-logs", str(tmp_path), *more, "--", "server"])
         started.main()
-    assert ran == [["server"], [sys.executable, str(FILE.with_name("witness.py")), str(tmp_path)], ["server"]]
+    witness, watch = (
+        [sys.executable, str(FILE.with_name(name)), str(tmp_path)] for name in ("witness.py", "watch_load.py")
+    )
+    watch += ["--port", "1", "--stop", "3", "--model", "/m"]
+    assert ran == [["server"], witness, ["server"], watch, ["server"]]
     assert (tmp_path / "stacks").stat().st_mode & 0o777 == 0o700
 
 

@@ -266,10 +266,16 @@ def test_holders_are_read_from_rendered_stateful_sets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status_of", "note"), [("False", "; health: rail 1 (net2) lost its link 4 times"), ("True", "")]
+    ("kind", "status_of", "note"),
+    [
+        ("health", "False", "; health: as counted"),
+        ("health", "True", ""),
+        ("load", "False", "; load: as counted"),
+        ("load", "True", "; load: as counted"),
+    ],
 )
-def test_a_rank_that_serves_with_faults_says_so(status_of: str, note: str) -> None:
+def test_a_rank_that_serves_tells_of_faults_and_of_its_load(kind: str, status_of: str, note: str) -> None:
     own = pod(0)
-    said = "rail 1 (net2) lost its link 4 times"
-    own["status"]["conditions"].append({"type": "gb10.cluster/health", "status": status_of, "message": said})
+    told = {"type": f"gb10.cluster/{kind}", "status": status_of, "message": "as counted"}
+    own["status"]["conditions"].append(told)
     assert status.read_group([own], [], 1).lines() == [f"rank 0: pod g-0-0 on spark1: ready{note}"]

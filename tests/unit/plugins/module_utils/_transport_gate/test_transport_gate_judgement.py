@@ -27,13 +27,13 @@ class Place:
         self.start = path / "1"
         self.start.mkdir()
         self.files, self.judgement, self.read = NcclFiles(path), Judgement("g-0-0", 0, EXPECT), list[str]()
-        original = nccl_files._opened
+        original = nccl_files.opened
 
         def opened(path: Path) -> Any:
             self.read.append(path.name)
             return original(path)
 
-        monkeypatch.setattr(nccl_files, "_opened", opened)
+        monkeypatch.setattr(nccl_files, "opened", opened)
 
     def write(self, pid: int, net: str = "IB", lines: int = len(LINES)) -> None:
         said = "".join(f"g-0-0:{pid}:{pid} [0] NCCL INFO {line.format(net=net)}\n" for line in LINES[:lines])

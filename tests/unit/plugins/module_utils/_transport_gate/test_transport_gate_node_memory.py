@@ -45,7 +45,8 @@ class Node:
         self.proc, self.api = proc, Api()
         (proc / "pressure").mkdir()
         labels = {"instance": "g", "rank": "1"}
-        self.watch = NodeMemory(LIMITS, self.api, labels, proc)  # type: ignore[arg-type]
+        self.phase = ""
+        self.watch = NodeMemory(LIMITS, self.api, labels, proc, lambda: self.phase)  # type: ignore[arg-type]
 
     def step(self, now: float, available: float, full: float = 0) -> str:
         sizes = {"MemTotal": 100.0, "MemFree": available, "MemAvailable": available}
@@ -70,6 +71,14 @@ def test_every_change_is_a_condition_and_an_event_with_figures_and_remedy(node: 
     low, out = node.api.conditions[1:3]
     assert "3.0 of 100.0 GiB are available" in low.message and "Below 4 % the group is stopped" in low.message
     assert "The whole group is stopped" in out.message and "lower mem_fraction_static" in out.message
+
+
+def test_what_is_said_of_little_memory_names_the_phase_of_a_load(node: Node) -> None:
+    node.phase = "graphs"
+    for now, gib in ((0, 50), (3, 3), (13, 3)):
+        node.step(now, gib)
+    said = ["while the server loads (phase graphs)" in one.message for one in node.api.conditions]
+    assert said == [False, True, True]
 
 
 def test_a_warning_that_comes_and_goes_is_not_an_event_each_time(node: Node) -> None:

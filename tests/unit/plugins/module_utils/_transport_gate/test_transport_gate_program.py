@@ -127,7 +127,7 @@ def test_one_part_that_fails_or_hangs_does_not_keep_the_others_from_their_work(
     class Memory:
         text = ""
 
-        def __init__(self, *_words: object) -> None:
+        def __init__(self, *_words: object, **_more: object) -> None:
             """Watch nothing."""
 
         def step(self, _now: float) -> None:
@@ -210,14 +210,14 @@ def test_the_settings_have_all_rails(rank: Rank) -> None:
 @pytest.mark.parametrize(
     ("expect", "memory", "steps"),
     [
-        (GATE["expect"], None, ["Health.step", "Watch.ask", "Watch.publish", "Watch.step"]),
-        (None, {"stop": 4}, ["Health.step", "NodeMemory.step"]),
+        (GATE["expect"], None, ["Health.step", "Load.step", "Watch.ask", "Watch.publish", "Watch.step"]),
+        (None, {"stop": 4}, ["Health.step", "Load.step", "NodeMemory.step"]),
         (
             GATE["expect"],
             {"stop": 4},
-            ["Answers.step", "Health.step", "NodeMemory.step", "Watch.ask", "Watch.publish", "Watch.step"],
+            ["Answers.step", "Health.step", "Load.step", "NodeMemory.step", "Watch.ask", "Watch.publish", "Watch.step"],
         ),
-        (None, None, ["Health.step"]),
+        (None, None, ["Health.step", "Load.step"]),
     ],
 )
 def test_the_program_does_what_its_settings_ask_for(

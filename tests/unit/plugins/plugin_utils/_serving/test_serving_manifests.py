@@ -396,10 +396,30 @@ def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() ->
     assert "--memory" not in pods.command(plan.ranks[0], plan, pods.PodOptions(memory_timeout=0))
     staged = replace(plan, models=("org/a",), models_dir="/srv/models", paths=("/srv/models/own",))
     words = pods.command(staged.ranks[0], staged, pods.PodOptions())
-    assert words[11:18] == ["--shares", "4", "--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
+    assert words[11:13] == ["--shares", "4"]
+    assert words[14:19] == ["--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
     downloads = replace(plan, models=("org/a",), models_dir="")
     assert "--model" not in pods.command(downloads.ranks[0], downloads, pods.PodOptions())[:14]
     assert "--memory" not in pods.command(plan.ranks[0], sample_plan(), pods.PodOptions())
+
+
+@pytest.mark.parametrize(
+    ("options", "stop", "kept"),
+    [
+        ({}, "3.5", ""),
+        ({"memory_guard": False, "memory_timeout": 0}, "0", ""),
+        ({"cache_dir": "/var/c/k"}, "3.5", " --kept /opt/gb10-cache/load-gb10-serving-gemma-4-31b-it.json"),
+    ],
+)
+def test_a_load_is_watched_where_gpu_and_cpu_share_one_memory(options: dict[str, Any], stop: str, kept: str) -> None:
+    plan = sample_plan({"load": Load(weights=14.6, fraction=0.8, least=103.0, most=109.0)})
+    other = replace(plan, image="other")
+    keys = pods.launch_key(plan), pods.launch_key(other)
+    assert keys[0] != keys[1] and len(keys[0]) == 12
+    wanted = f"--watch-load=--port {plan.service.port} --stop {stop} --key {keys[0]}{kept}"
+    for entry in plan.ranks:
+        assert wanted in pods.command(entry, plan, pods.PodOptions(**options))
+    assert not [word for word in pods.command(plan.ranks[0], sample_plan(), pods.PodOptions()) if "watch" in word]
 
 
 def test_secrets_are_referred_to_never_written() -> None:

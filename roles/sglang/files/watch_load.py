@@ -1,0 +1,223 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Watch the node's memory while this rank's server loads, and end the load before the node freezes.
+
+Runs beside the server in its container; standard library only. Where GPU and CPU share one memory, the kernel's OOM
+killer does not see what CUDA takes. Only a program of the same container may end the server's processes and read its
+models, so that their pages can be dropped. Once the server is ready, the sidecar watches the memory alone.
+
+A log line of SGLang begins a phase (front_door.py notes it), and so does a compiler that runs. The most memory that was
+taken on the node in each phase goes to load.json beside NCCL's files, where the sidecar reads it, and to a file that
+stays on the node for the next plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+
+from start_rank import drop_from_cache, size_of
+
+LEDGER = "load.json"
+# front_door.py adds a line with its process number to it when SGLang's log begins a phase; start_rank.py makes the
+# directory.
+PHASES = Path("/tmp/gb10-stacks/phases")
+MEMINFO, PROC = Path("/proc/meminfo"), Path("/proc")
+# Seconds between two looks: a load from a fast disk takes a GiB in less than that.
+EVERY = 0.5
+# Seconds for which too little must be available, and between two times that the models' pages are dropped.
+HOLD, PAUSE = 1.5, 2.0
+# Seconds between two requests of /health, and for an answer: a healthy head takes one, a head that starts none.
+ASK, ANSWER = 5.0, 2.0
+# Seconds between two writings of a phase whose memory does not grow, and the GiB of growth that are written at once.
+WRITE, GROWS_GIB = 15.0, 0.25
+COMPILERS = frozenset({"nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "ninja"})
+REMEDIES = {
+    "weights": "Load with fewer threads (model_loader_extra_config: {num_threads: 1}) and let SGLang drop each file's"
+    " pages (weight_loader_drop_cache_after_load: true)",
+    "draft": "Lower mem_fraction_static, or serve without speculation",
+    "caches": "Lower mem_fraction_static",
+    "graphs": "Lower mem_fraction_static or the largest batch of the CUDA graphs",
+    "compile": "Let fewer compilers run at once (serving_plan_env: {MAX_JOBS: 1})",
+}
+ELSE = "Look for what else uses this node's memory (ps, nvidia-smi), or lower mem_fraction_static"
+
+
+def last_phase(text: str) -> str:
+    """Return the phase that the last line begins; weights after the first ones in the same process are the draft's."""
+    phase, loaded = "start", set[str]()
+    for process, _space, begun in (line.partition(" ") for line in text.splitlines()):
+        phase = "draft" if begun == "weights" and process in loaded else begun
+        if begun == "caches":
+            loaded.add(process)
+    return phase
+
+
+def compiles(proc: Path) -> bool:
+    """Tell whether a compiler runs in this container."""
+    for entry in proc.glob("[0-9]*/comm"):
+        # A process may end at any time.
+        with suppress(OSError):
+            if entry.read_text(errors="replace").strip() in COMPILERS:
+                return True
+    return False
+
+
+def health(port: int) -> int:
+    """Return the status of the server's /health, 0 without an answer, such as before its HTTP has started."""
+    try:
+        with urllib.request.build_opener().open(f"http://127.0.0.1:{port}/health", timeout=ANSWER) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (OSError, http.client.HTTPException):
+        return 0
+
+
+def children(proc: Path, server: int) -> Iterator[int]:
+    """Yield what the server started and what that started, without this program."""
+    parents = {}
+    for entry in proc.glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            parents[int(entry.parent.name)] = int(entry.read_text(errors="replace").rpartition(")")[2].split()[1])
+    own = {server}
+    while more := {pid for pid, parent in parents.items() if parent in own} - own:
+        own |= more
+    yield from sorted(own - {server, os.getpid()})
+
+
+def end(proc: Path, server: int) -> None:
+    """End all processes of the server. As process 1 of its container it can't be killed: SIGQUIT makes SGLang end."""
+    for pid, sign in [*((pid, signal.SIGKILL) for pid in children(proc, server)), (server, signal.SIGQUIT)]:
+        with suppress(OSError):
+            os.kill(pid, sign)
+
+
+class Load:
+    """A load of the server, and the memory that it takes on the node, in GiB."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.state, self.phase, self.said = "loads", "start", ""
+        self._options = options
+        self._peaks: dict[str, dict[str, float]] = {}
+        self._total = self._before = self._looked = 0.0
+        self._low_since: float | None = None
+        self._drop_after = self._write_after = self._ask_after = float("-inf")
+        self._warms = False
+        self._drops = 0
+        self._written = 0.0
+
+    def look(self, now: float) -> None:
+        """Look once, and drop pages or call for the end if that is due; raise OSError or ValueError."""
+        self._total, free, left = (size_of(MEMINFO, name) for name in ("MemTotal", "MemFree", "MemAvailable"))
+        if not self._peaks:
+            self._looked, self._before = now, self._total - left
+        changed = self._name(now)
+        peak = self._peaks.setdefault(self.phase, dict.fromkeys(("seconds", "taken_gib", "cached_gib"), 0.0))
+        peak |= {
+            "seconds": peak["seconds"] + now - self._looked,
+            "taken_gib": max(peak["taken_gib"], self._total - left),
+            "cached_gib": max(peak["cached_gib"], left - free),
+        }
+        self._looked = now
+        low = left < self._total * self._options.stop / 100
+        self._low_since = (now if self._low_since is None else self._low_since) if low else None
+        full = free < self._total / 10 <= left - free
+        if (low or full) and now >= self._drop_after:
+            drop_from_cache(self._options.model)
+            self._drop_after, self._drops = now + PAUSE, self._drops + 1
+        if self.state == "loads" and self._low_since is not None and now - self._low_since >= HOLD:
+            self.state = "ended"
+            self.said = (
+                f"the load was ended in its phase {self.phase} before the node froze: {left:.1f} of {self._total:.1f}"
+                f" GiB were available. {REMEDIES.get(self.phase, ELSE)}"
+            )
+            changed = True
+        grown = peak["taken_gib"] - self._written >= GROWS_GIB
+        if changed or grown or now >= self._write_after:
+            self._write(now)
+
+    def _name(self, now: float) -> bool:
+        """Find the phase, and whether the server is ready; tell whether one of them changed."""
+        before = self.phase, self.state
+        noted = ""
+        with suppress(OSError):
+            noted = PHASES.read_text(encoding="ascii", errors="replace")
+        if now >= self._ask_after:
+            status, self._ask_after = health(self._options.port), now + ASK
+            self._warms = self._warms or bool(status)
+            self.state = "ready" if status == HTTPStatus.OK else self.state
+        if self.state == "loads":
+            self.phase = "compile" if compiles(PROC) else "warm-up" if self._warms else last_phase(noted)
+        return before != (self.phase, self.state)
+
+    def _write(self, now: float) -> None:
+        self._write_after, self._written = now + WRITE, self._peaks[self.phase]["taken_gib"]
+        told = {
+            "state": self.state,
+            "phase": self.phase,
+            "said": self.said,
+            "key": self._options.key,
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": round(sum(peak["seconds"] for peak in self._peaks.values())),
+            "total_gib": round(self._total, 2),
+            "before_gib": round(self._before, 2),
+            "drops": self._drops,
+            "phases": {
+                name: {figure: round(value, 2) for figure, value in peak.items()} for name, peak in self._peaks.items()
+            },
+        }
+        # A start that crashed tells nothing to the next plan, and must not replace what a load took.
+        kept = [self._options.kept] if self._options.kept and self.state != "loads" else []
+        for file in (self._options.base / LEDGER, *kept):
+            written = file.with_name(f".{file.name}")
+            # A disk that is full must not end the watch.
+            with suppress(OSError):
+                written.write_text(f"{json.dumps(told)}\n", encoding="ascii")
+                # The sidecar runs as another user.
+                written.chmod(0o644)
+                written.replace(file)
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Return the options of this program."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("base", type=Path, help="directory of NCCL's files")
+    parser.add_argument("--port", required=True, type=int, help="of the server")
+    parser.add_argument("--stop", type=float, default=0, help="percentage of available memory that ends the load")
+    parser.add_argument("--key", default="", help="what the next plan knows this launch by")
+    parser.add_argument("--kept", type=Path, help="file that stays on the node")
+    parser.add_argument("--model", action="append", default=[], type=Path, metavar="DIRECTORY")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str]) -> None:
+    """Watch the load, then wait until the server, which is the parent of this process, has ended."""
+    load, server = Load(parse(words)), os.getppid()
+    while os.getppid() == server:
+        if load.state == "loads":
+            # Without a reading nothing can be judged; the sidecar's guard may still see it.
+            with suppress(OSError, ValueError):
+                load.look(time.monotonic())
+        if load.state == "ended":
+            if load.said:
+                print(load.said, flush=True)
+                load.said = ""
+            end(PROC, server)
+        time.sleep(EVERY)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,220 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test what is counted of a load, when its models' pages are dropped, and when it is ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.load import tell
+
+UNIT = Path(__file__).resolve().parents[2]
+FILES = UNIT.parents[1] / "roles/sglang/files"
+REAL = UNIT / "fixtures/nccl/real"
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(FILES))
+    for name in ("start_rank", "watch_load"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield import_module("watch_load")
+    for name in ("start_rank", "watch_load"):
+        sys.modules.pop(name, None)
+
+
+class Node:
+    """A node of 100 GiB, and the load on it."""
+
+    def __init__(self, watch: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.status, self.compiles, self.dropped = path, 0, False, list[float]()
+        self.now = 0.0
+        self.noted = path / "phases"
+        monkeypatch.setattr(watch, "MEMINFO", path / "meminfo")
+        monkeypatch.setattr(watch, "PHASES", self.noted)
+        monkeypatch.setattr(watch, "health", lambda _port: self.status)
+        monkeypatch.setattr(watch, "compiles", lambda _proc: self.compiles)
+        monkeypatch.setattr(watch, "drop_from_cache", lambda _models: self.dropped.append(self.now))
+        (path / "base").mkdir()
+        words = [str(path / "base"), "--port", "1", "--stop", "4", "--key", "k", "--kept", str(path / "kept.json")]
+        self.load = watch.Load(watch.parse(words))
+
+    def look(self, now: float, available: float, free: float | None = None) -> str:
+        self.now = now
+        sizes = {"MemTotal": 100.0, "MemFree": available if free is None else free, "MemAvailable": available}
+        lines = "".join(f"{name}: {int(gib * 2**20)} kB\n" for name, gib in sizes.items())
+        (self.path / "meminfo").write_text(lines)
+        self.load.look(now)
+        return str(self.load.state)
+
+    def begin(self, phase: str, process: int = 7) -> None:
+        with self.noted.open("a") as stream:
+            stream.write(f"{process} {phase}\n")
+
+    def told(self, name: str = "base/load.json") -> Any:
+        return json.loads((self.path / name).read_text())
+
+
+@pytest.fixture
+def node(watch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(watch, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(FILES))
+    made = logging.getLogRecordFactory()
+    yield import_module("front_door")
+    logging.setLogRecordFactory(made)
+    sys.modules.pop("front_door", None)
+
+
+@pytest.mark.parametrize(
+    ("log", "phases"),
+    [
+        ("sglang-0.5.16-tp2-base.rank0.log", "start weights caches graphs"),
+        ("sglang-0.5.16-tp2-base.rank1.log", "start weights caches graphs"),
+        ("sglang-0.5.16-tp2-eagle.rank1.log", "start weights caches draft caches graphs"),
+    ],
+)
+def test_the_lines_of_a_real_server_begin_the_phases(
+    log: str, phases: str, door: Any, watch: Any, tmp_path: Path
+) -> None:
+    noted = tmp_path / "phases"
+    noted.touch()
+    door.note_phases(noted)
+    found = [watch.last_phase("")]
+    for line in (REAL / log).read_text().splitlines():
+        # SGLang's format has the time and the rank before the message.
+        logging.getLogger("sglang").warning(line.partition("] ")[2])
+        phase = watch.last_phase(noted.read_text())
+        found += [phase] if phase != found[-1] else []
+    assert found == phases.split()
+
+
+def test_a_line_that_is_no_text_or_has_no_place_disturbs_no_server(door: Any, tmp_path: Path) -> None:
+    door.note_phases(tmp_path / "missing" / "phases")
+    for said in (ValueError("Load weight begin"), "Load weight begin", 7):
+        assert logging.getLogRecordFactory()("sglang", 20, "f", 1, said, (), None).msg == said
+
+
+def test_weights_of_another_process_are_no_draft(watch: Any) -> None:
+    assert watch.last_phase("1 weights\n1 caches\n2 weights\n") == "weights"
+
+
+def test_the_most_memory_of_each_phase_is_kept_beside_nccl_s_files_and_on_the_node(node: Node) -> None:
+    node.look(0, 90)
+    node.begin("weights")
+    node.look(10, 40, 35)
+    assert node.told()["phases"]["weights"] == {"seconds": 10, "taken_gib": 60, "cached_gib": 5}
+    node.look(20, 50)
+    node.begin("caches")
+    node.look(21, 30)
+    node.compiles = True
+    node.look(25, 10)
+    node.compiles, node.status = False, 503
+    node.look(30, 20)
+    assert not (node.path / "kept.json").exists()
+    node.status = 200
+    assert node.look(40, 25) == "ready"
+    told = node.told("kept.json")
+    assert told == node.told()
+    taken = {name: peak["taken_gib"] for name, peak in told["phases"].items()}
+    assert taken == {"start": 10, "weights": 60, "caches": 70, "compile": 90, "warm-up": 80}
+    assert (told["state"], told["key"], told["before_gib"], told["seconds"]) == ("ready", "k", 10, 40)
+    said = tell(told)
+    assert said.proven and "90.0 of the node's 100.0 GiB were taken at most, in the phase compile" in said.message
+
+
+def test_full_caches_are_dropped_first_and_not_all_the_time(node: Node) -> None:
+    said = [node.look(now, 60, free) for now, free in ((0, 60), (1, 9), (2, 9), (3, 9), (4, 30), (5, 9))]
+    assert node.dropped == [1, 3, 5] and set(said) == {"loads"}
+    # Nothing can be dropped where caches hold less than is free.
+    node.look(9, 9.5, 9)
+    assert node.dropped == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("available", "states"),
+    [
+        ((50, 3, 3, 3, 3), "loads loads loads loads ended"),
+        ((50, 3, 3, 50, 3), "loads loads loads loads loads"),
+        ((50, 4, 4, 4, 4), "loads loads loads loads loads"),
+    ],
+)
+def test_a_load_is_ended_after_its_pages_were_dropped_and_only_if_that_did_not_help(
+    available: tuple[float, ...], states: str, node: Node
+) -> None:
+    node.begin("weights")
+    assert " ".join(node.look(number / 2, gib) for number, gib in enumerate(available)) == states
+    assert node.dropped == ([0.5] if 3 in available else [])
+    if states.endswith("ended"):
+        told = tell(node.told())
+        assert not told.proven and node.told("kept.json")["state"] == "ended"
+        assert told.message.startswith(
+            "the load was ended in its phase weights before the node froze: 3.0 of 100.0 GiB were available. Load with "
+        )
+
+
+def test_a_server_that_is_ready_is_left_to_the_guard_of_the_group(node: Node) -> None:
+    node.status = 200
+    assert [node.look(now, 1) for now in (0, 5, 10)] == ["ready"] * 3
+
+
+def test_a_directory_that_cannot_be_written_ends_no_watch(node: Node) -> None:
+    (node.path / "base").rmdir()
+    (node.path / "base").touch()
+    assert [node.look(now, 2) for now in (0.0, 2.0)] == ["loads", "ended"]
+
+
+def test_the_watch_outlives_readings_that_fail_and_ends_with_its_server(
+    watch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parents = iter([7, 7, 7, 7, 7, 1])
+    readings = iter([OSError("away"), ValueError("no line"), "loads", "ended"])
+    ended: list[int] = []
+
+    class Load:
+        state, said = "loads", "the load was ended"
+
+        def __init__(self, _options: object) -> None:
+            """Read nothing."""
+
+        def look(self, _now: float) -> None:
+            read = next(readings)
+            if isinstance(read, Exception):
+                raise read
+            self.state = read
+
+    monkeypatch.setattr(watch, "Load", Load)
+    monkeypatch.setattr(watch, "EVERY", 0)
+    monkeypatch.setattr(watch.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(watch, "end", lambda _proc, server: ended.append(server))
+    watch.main([str(tmp_path), "--port", "1"])
+    assert ended == [7] and capsys.readouterr().out == "the load was ended\n"
+
+
+def test_all_processes_of_the_server_end_and_no_other(watch: Any) -> None:
+    code = "print(1, flush=True); input()"
+    for _generation in range(2):
+        code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {code!r}]); input()"
+    command = [sys.executable, "-c", code]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as server, subprocess.Popen(["cat"], **pipes) as other:
+        assert server.stdout is not None and other.stdout is not None
+        assert server.stdout.readline() == b"1\n"
+        watch.end(watch.PROC, server.pid)
+        # The innermost process has the pipe too.
+        assert server.stdout.read() == b""
+        assert server.wait() == -signal.SIGQUIT
+        assert other.poll() is None
