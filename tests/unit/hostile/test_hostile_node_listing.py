@@ -39,7 +39,7 @@ ESCAPES = [
     "a\0b",
     "a\x1b[2J",
     "..\\evil",
-    "a" * 255,
+    "a" * 241,
     "/".join("a" * 600),
     store.MARKER,
     f"sub/{store.MARKER}",
@@ -156,6 +156,11 @@ def test_a_name_that_leaves_the_directory_is_refused_by_the_type_the_plan_and_th
     file = {"name": name, "size": 1, "digest": SHA, "algorithm": "sha256"}
     with pytest.raises(store.ListingError):
         share.items_of([{"repo": REPO, "commit": "c0ffee", "dest": "/srv/models/x", "files": [file]}])
+
+
+@pytest.mark.parametrize("name", ["a" * 240, "\u00e4" * 120, ".hidden", "a..b/c"])
+def test_an_unusual_name_inside_the_directory_is_accepted(name: str) -> None:
+    assert store.File(name, 1, SHA, "sha256").name == name
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["a", "a/b"]])

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import control
@@ -50,6 +53,27 @@ def test_a_second_process_is_not_started(tmp_path: Path) -> None:
     assert not control.Control(tmp_path / "c").acquire()
     at.stop()
     assert control.Control(tmp_path / "c").acquire()
+
+
+@pytest.mark.parametrize("made_again", [True, False])
+def test_the_lock_of_a_directory_that_was_removed_meanwhile_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_again: bool
+) -> None:
+    real, calls = fcntl.flock, list[int]()
+
+    def flock(stream: IO[str], how: int) -> None:
+        calls.append(how)
+        if len(calls) == 1:
+            shutil.rmtree(tmp_path / "c")
+            if made_again:
+                (tmp_path / "c").mkdir()
+                (tmp_path / "c/lock").touch()
+        real(stream, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    at = control.Control(tmp_path / "c")
+    assert at.acquire() and at.is_locked()
+    at.release()
 
 
 def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -130,6 +131,35 @@ def test_a_source_that_ends_is_replaced_and_the_file_goes_on(make: Callable[...,
     assert third.is_whole()
     assert third.share.status()["peer_bytes"] == TOTAL - 1_000_000
     assert list(third.share.status()["silent"]) == ["spark1"]
+
+
+def test_the_only_source_is_asked_again_after_it_failed(
+    make: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = share.Hub.fetch, list[str]()
+
+    def fetch(path: share.Hub, **words: Any) -> bool:
+        asked.append(words["repo"])
+        if len(asked) == 1:
+            raise ConnectionResetError("reset")
+        return real(path, **words)
+
+    monkeypatch.setattr(share.Hub, "fetch", fetch)
+    put(tmp_path / "spark1/org--tiny", FILES)
+    make(1, [2])
+    second = make(2, [1])
+    wait(done(second))
+    assert second.is_whole()
+
+
+def test_the_memory_that_caches_the_files_is_given_back_at_the_end(
+    make: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[int, ...]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _descriptor, *how: given.append(how))
+    put(tmp_path / "spark1/org--tiny", FILES)
+    make(1, []).end()
+    assert given == [(0, 0, os.POSIX_FADV_DONTNEED)] * len(FILES)
 
 
 def test_a_damaged_copy_is_refused_and_another_source_is_used(make: Callable[..., Node], tmp_path: Path) -> None:

@@ -64,6 +64,30 @@ def test_nccl_s_own_counts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_an_answer_without_an_end_is_cut_off_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    class Slow:
+        """Sends one byte every three seconds."""
+
+        limit = evidence._WAIT
+
+        def settimeout(self, seconds: float) -> None:
+            self.limit = seconds
+
+        def recv(self, _size: int) -> bytes:
+            clock[0] += min(3, self.limit)
+            if self.limit < 3:
+                raise TimeoutError
+            assert clock[0] < 60
+            return b"x"
+
+    monkeypatch.setattr(evidence.time, "monotonic", lambda: clock[0])
+    with pytest.raises(TimeoutError):
+        evidence._everything(Slow())  # type: ignore[arg-type]
+    assert clock == [evidence._WAIT]
+
+
 def test_a_rank_tells_everything_that_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counters = tmp_path / "class/infiniband/mlx0/ports/1/counters"
     counters.mkdir(parents=True)

@@ -125,6 +125,19 @@ def test_growing_counts_do_not_fill_etcd(node: Node) -> None:
     assert 'gb10_health_hot{instance="g",rank="2"} 0\n' in node.watch.text
 
 
+def test_the_devices_are_read_every_30_seconds(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def count(_rails: object, root: str) -> dict[object, int]:
+        read.append(root)
+        return {}
+
+    monkeypatch.setattr(health, "count", count)
+    for now, times in ((29.9, 0), (30.0, 1), (59.9, 1), (60.0, 2)):
+        node.watch.step(now)
+        assert len(read) == times
+
+
 def test_a_host_that_tells_nothing_is_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Node(tmp_path / "x", monkeypatch)
     made.watch._sysfs = str(tmp_path / "none")

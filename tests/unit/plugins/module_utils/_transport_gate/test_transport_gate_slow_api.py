@@ -119,6 +119,7 @@ def test_a_group_that_serves_leaves_the_service_only_on_evidence(
         watch = sidecar.Watch(replace(rank.watch.gate, pods=pods), NcclFiles(rank.logs), api)
         watch.ask(0)
         watch.step(0)
+        assert not watch.unsaid
         watch.publish(0)
         assert (rank.api.written[-1], watch.unsaid) == ("Proven", False)  # type: ignore[attr-defined]
         handler.fault = fault

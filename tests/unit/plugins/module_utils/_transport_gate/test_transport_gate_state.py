@@ -52,7 +52,9 @@ SOUND: dict[str, Any] = {
 
 
 def look(history: History | None = None, now: float = 0, rdma: bool = True, **changes: Any) -> Condition:
-    return decide(Seen(**(SOUND | changes)), history or History(), RAILS, rdma, now)
+    found = decide(Seen(**(SOUND | changes)), history or History(), RAILS, rdma, now)
+    assert found.proven is (found.reason == "Proven")
+    return found
 
 
 def test_a_healthy_rank_is_proven() -> None:
