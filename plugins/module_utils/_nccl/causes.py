@@ -325,9 +325,9 @@ def literals(pattern: str) -> tuple[str, ...]:
 
 @cache
 def _hints() -> tuple[tuple[str, Cause], ...]:
-    """Return literal texts, each with a cause whose pattern requires it, the most telling cause first."""
+    """Return literal texts, each with a cause whose pattern requires one of them, the most telling cause first."""
     named = (cause for cause in CATALOGUE if cause.pattern)
-    return tuple((hint, cause) for cause in named for hint in literals(cause.pattern) or [""])
+    return tuple((hint, cause) for cause in named for hint in literals(cause.pattern))
 
 
 def find_cause(text: str) -> str:

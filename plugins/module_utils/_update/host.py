@@ -113,11 +113,14 @@ def apply(todo: Iterable[Step], seen: Observed) -> None:
             system.run(["apt-mark", "hold", step.value], timeout=LONG)
         elif step.action == "install":
             _start_unit()
-        elif step.action in ("default", "once"):
+        elif step.action == "default":
             if system.differs(DROP_IN, DROP_IN_TEXT, 0o644):
                 system.write_atomic(DROP_IN, DROP_IN_TEXT)
-                system.run(["update-grub"], timeout=LONG)
-            _choose("grub-set-default" if step.action == "default" else "grub-reboot", step.value, kernels)
+            # Always: an earlier run may have ended between these two.
+            system.run(["update-grub"], timeout=LONG)
+            _choose("grub-set-default", step.value, kernels)
+        elif step.action == "once":
+            _choose("grub-reboot", step.value, kernels)
 
 
 def _choose(command: str, kernel: str, kernels: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,10 @@ class Machine:
         self.installed: set[str] = set()
         self.kernels = [OLD]
         self.saved, self.once, self.held = "", "", set[str]()
+        self.reads_saved = False
         self.broken, self.unbootable, self.failing = "", "", False
         self.commands: list[str] = []
-        self.lost_after = -1
+        self.lost_at, self.lost_before = -1, False
         self.boots = 0
         self.boot(OLD)
 
@@ -62,7 +64,7 @@ class Machine:
 
     def reboot(self) -> None:
         """Do as GRUB: what was chosen for once, or else the saved entry, or without it the newest kernel."""
-        chosen, self.once = self.once or (self.saved if host.DROP_IN.exists() else "") or max(self.kernels), ""
+        chosen, self.once = self.once or (self.saved if self.reads_saved else "") or max(self.kernels), ""
         self.boot(self.saved if chosen == self.unbootable else chosen)
 
     @property
@@ -71,6 +73,10 @@ class Machine:
 
     def run(self, argv: Sequence[str], *, check: bool = True, **_options: object) -> subprocess.CompletedProcess[str]:
         words, said, status = list(argv), "", 0
+        if words[0] in ("systemd-run", "grub-set-default", "grub-reboot", "apt-mark", "update-grub"):
+            self.commands.append(words[0])
+            if self.lost_before and len(self.commands) == self.lost_at:
+                raise Lost
         match words:
             case ["apt-get", *rest] if "--simulate" in rest:
                 copy = next(word for word in words if word.startswith("Dir::State::status=")).partition("=")[2]
@@ -84,6 +90,8 @@ class Machine:
                     self.installed |= set(NEWS) - self.held
                     self.kernels = [OLD, NEW]
                     self.write("boot/grub/grub.cfg", "".join(map(ENTRY.format, self.kernels)))
+            case ["update-grub"]:
+                self.reads_saved = host.DROP_IN.exists()
             case ["grub-set-default", entry]:
                 self.saved = entry.removeprefix("gnulinux-").removesuffix("-advanced-1")
             case ["grub-reboot", entry]:
@@ -93,10 +101,8 @@ class Machine:
                 self.status()
             case ["journalctl", *_]:
                 said = "E: No space left\n"
-        if words[0] in ("systemd-run", "grub-set-default", "grub-reboot", "apt-mark", "update-grub"):
-            self.commands.append(words[0])
-            if len(self.commands) == self.lost_after:
-                raise Lost
+        if self.commands and len(self.commands) == self.lost_at:
+            raise Lost
         return subprocess.CompletedProcess(words, status, said, "")
 
     def call(self, state: str, *, check: bool = False, **options: Any) -> dict[str, Any]:
@@ -142,6 +148,7 @@ def test_a_good_update_makes_the_new_kernel_the_default_after_its_checks(machine
     assert (read["found"]["next_kernel"], read["found"]["due"], machine.commands) == (NEW, True, [])
     assert not host.STATE.exists()
     assert read["found"]["grub_writes"]
+    assert isinstance(read["found"]["boot_free_mib"], int)
     assert machine.update() == ""
     assert (machine.running, machine.saved, machine.held) == (NEW, NEW, {HELD})
     assert state()["before"] == {"bash": "5.1-1"}
@@ -164,19 +171,23 @@ def test_check_mode_shows_the_steps_and_takes_none(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-@pytest.mark.parametrize("after", range(1, 7))
-def test_an_update_that_is_lost_after_any_command_goes_on(machine: Machine, after: int, power_cut: bool) -> None:
-    machine.lost_after = after
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_an_update_that_is_lost_at_any_command_goes_on(
+    machine: Machine, at: int, before: bool, power_cut: bool
+) -> None:
+    machine.lost_at, machine.lost_before = at, before
     with pytest.raises(Lost):
         machine.update()
     if power_cut:
         chosen = machine.once or machine.saved or OLD
         machine.reboot()
         assert machine.running == chosen, "the newest kernel is not booted because it is the newest"
-    machine.lost_after = -1
+    machine.lost_at = -1
     said = machine.update()
     assert said == "" or (power_cut and "instead of" in said)
     assert (machine.running, machine.saved) == ((OLD, OLD) if said else (NEW, NEW))
+    assert machine.reads_saved, "GRUB boots the saved kernel"
     assert (state()["kernel_before"], state()["open"]) == (OLD, False)
 
 
@@ -194,10 +205,16 @@ def test_a_failed_check_boots_the_kernel_from_before(machine: Machine, unbootabl
     assert (machine.running, machine.saved) == (NEW, NEW)
 
 
-def test_packages_that_cannot_be_installed_are_a_failure_with_apts_last_words(machine: Machine) -> None:
+def test_packages_that_cannot_be_installed_are_a_failure_with_apts_last_words(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine.failing = True
     said = machine.update()
     assert said.startswith("2 packages are still not installed: E: No space left.")
+    seen = host.observe(machine.root, "", retry=False, back=False)
+    monkeypatch.setattr(system, "last_words", lambda *_words: "")
+    assert "not installed: APT printed nothing. The" in host.failure(seen)
+    assert host.failure(replace(seen, state=replace(seen.state, phase="settled"))) == "", "they are later ones"
     machine.reboot()
     assert machine.running == OLD
     machine.failing = False

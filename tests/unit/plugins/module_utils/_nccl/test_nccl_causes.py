@@ -41,7 +41,7 @@ def test_no_line_that_matches_is_skipped(cause: Cause) -> None:
     hints = literals(cause.pattern)
     for line in [line for lines in CAUSES.values() for line in [*lines["shows"], lines["near"]]]:
         if cause.pattern and re.search(cause.pattern, line):
-            assert not hints or any(hint in line for hint in hints)
+            assert any(hint in line for hint in hints)
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,16 @@ CASES: dict[str, tuple[list[Any], str]] = {
         "still, while other ranks send on this rail",
     ),
     "a rail loses packets": (
-        [rank(rail(moved=(9000, 9000), packet_seq_err=40)), rank(rail("rdma1", (9000, 9000), out_of_sequence=700))],
+        [
+            rank(rail(moved=(9000, 9000), out_of_sequence=2, packet_seq_err=40)),
+            rank(rail(moved=(9000, 9000)), rail("rdma1", (9000, 9000), out_of_sequence=700)),
+        ],
         "rank 1: rdma1 loses packets (out_of_sequence +700 in ten seconds); rank 0: rdma0 loses packets "
-        "(packet_seq_err +40 in ten seconds)",
+        "(packet_seq_err +40, out_of_sequence +2 in ten seconds)",
+    ),
+    "numbers that no counter has": (
+        [rank(rail(moved=(1 << 63, -1), out_of_sequence=1 << 63, packet_seq_err=-40), communicators=ALIKE), rank()],
+        f"{NOTHING}knows of no rank that is behind",
     ),
     "a few events are no loss": (
         [rank(rail(moved=(9000, 9000), out_of_sequence=9), communicators=ALIKE)] * 2,
@@ -78,6 +85,11 @@ CASES: dict[str, tuple[list[Any], str]] = {
         [rank(communicators=counts(LATE, LATER)), rank()],
         "rank 1 is behind in communicator 0x27: it has begun 6649 AllReduce, others 6650",
     ),
+    "two ranks are away and one is behind": (
+        [rank(communicators=counts(LATE, LATER, None, None)), *[rank()] * 3],
+        "NCCL gets no answer from rank 2, 3: its process does not run, or its network is away; "
+        "rank 1 is behind in communicator 0x27: it has begun 6649 AllReduce, others 6650",
+    ),
     "every rank calls another collective": (
         [
             rank(communicators=counts({"AllReduce": 9, "Broadcast": 4}, {"AllReduce": 8, "Broadcast": 5})),
@@ -92,7 +104,7 @@ CASES: dict[str, tuple[list[Any], str]] = {
         "rank 1: the counters of rdma1 stand still, while other ranks send on this rail",
     ),
     "a device does not count": (
-        [rank(rail(moved=(9000, 9000)), communicators=ALIKE), rank(rail(moved=(None, None)))],
+        [rank(rail(moved=(None, None)), communicators=ALIKE), rank(rail(moved=(9000, 9000)))],
         f"{NOTHING}knows of no rank that is behind",
     ),
     "an old NCCL": ([rank()] * 2, f"{NOTHING}told nothing (RAS answers from 2.28.7 on)"),
@@ -210,10 +222,17 @@ def test_only_a_group_that_runs_as_one_is_asked_what_it_waits_for(
 
 
 @pytest.mark.parametrize(
-    ("port", "change", "explained"), [(30002, {}, True), (None, {}, False), (30002, {"memory": "3 %"}, False)]
+    ("port", "change", "work", "acts"),
+    [
+        (30002, {}, "", ["asked 2", "g-0-0", "g-1-0"]),
+        (None, {}, "", ["g-0-0", "g-1-0"]),
+        (30002, {"memory": "3 %"}, "", ["g-0-0", "g-1-0"]),
+        (30002, {}, "sglang:token_usage 0.5", []),
+    ],
+    ids=["hangs", "no evidence", "no memory", "works"],
 )
 def test_a_group_that_hangs_is_asked_before_its_pods_are_deleted(
-    port: int | None, change: Json, explained: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    port: int | None, change: Json, work: str, acts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
 
@@ -222,18 +241,20 @@ def test_a_group_that_hangs_is_asked_before_its_pods_are_deleted(
             return replace(SEEN[0], name=name, incarnation=f"{name}/0", **change)
 
         def log(self, name: str, lines: int, previous: bool) -> str:
-            return ""
+            assert not previous
+            return f"{name} {lines}"
 
         def delete(self, name: str, grace: int) -> None:
             done.append(name)
 
     monkeypatch.setattr(supervise, "explain", lambda _api, seen, _options: done.append(f"asked {len(seen)}"))
     monkeypatch.setattr(supervise, "head_is_healthy", lambda *_words: False)
-    monkeypatch.setattr(supervise, "work_done", lambda *_words: "")
+    monkeypatch.setattr(supervise, "work_done", lambda *_words: work)
     history = supervise.History(stuck_since=-1e9, incarnations=("g-0-0/0", "g-1-0/0"))
     options = argparse.Namespace(
         evidence_port=port, port=1, health_timeout=1, logs=tmp_path, log_lines=9, grace=1, evidence_seconds=1
     )
     before = {"g-0-0": "g-0-0/0", "g-1-0": "g-1-0/0"}
     supervise.check(Group(), ["g-0-0", "g-1-0"], history, before, options, supervise.Limits())  # type: ignore[arg-type]
-    assert done == ["asked 2"] * explained + ["g-0-0", "g-1-0"]
+    assert done == acts
+    assert sorted(path.read_text() for path in tmp_path.iterdir()) == ["g-0-0 9", "g-1-0 9"] * bool(acts)

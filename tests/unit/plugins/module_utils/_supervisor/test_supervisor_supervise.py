@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import ssl
+import sys
 import urllib.request
 from dataclasses import replace
 from email.message import Message
@@ -31,18 +32,22 @@ sglang:num_queue_reqs{tp_rank="0"} 3.0
 """
 
 
-def test_only_the_scheduler_s_own_lines_count_as_work(monkeypatch: pytest.MonkeyPatch) -> None:
+ERRORS = [ConnectionRefusedError("refused"), BadStatusLine("garbage")]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_only_the_scheduler_s_own_lines_count_as_work(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise._HTTP, "open", lambda url, timeout: BytesIO(METRICS.encode()))
     assert supervise.work_done("10.0.0.1", 30000).splitlines() == METRICS.splitlines()[1:3]
 
     def refuse(url: str, timeout: float) -> None:
-        raise OSError("404")
+        raise error
 
     monkeypatch.setattr(supervise._HTTP, "open", refuse)
     assert supervise.work_done("10.0.0.1", 30000) == ""
 
 
-@pytest.mark.parametrize("error", [ConnectionRefusedError("refused"), BadStatusLine("garbage")])
+@pytest.mark.parametrize("error", ERRORS)
 def test_a_head_whose_answer_is_no_http_is_not_healthy(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(url: str, timeout: float) -> None:
         raise error
@@ -82,24 +87,28 @@ def test_a_log_that_cannot_be_kept_is_reported_and_stops_nothing(
     assert "g-1-0 9" in said
 
 
-def test_only_ranks_that_load_are_asked_for_their_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_ranks_that_load_are_asked_for_their_last_lines_and_one_that_crashed_for_those_before(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
 
     class Loading(Api):
         def see(self, name: str) -> Any:
-            return supervise.Seen(name, name == "g-0-0", True, "u/0")
+            return supervise.Seen(name, name == "g-0-0", True, f"u/{int(name == 'g-1-0')}")
 
         def said(self, names: list[str]) -> list[str]:
             asked.extend(names)
             return ["shard 1"]
 
-    history, options = supervise.History(), argparse.Namespace(health_timeout=1)
+    history, options = supervise.History(), argparse.Namespace(logs=tmp_path, log_lines=9)
     supervise.check(Loading(), ["g-0-0", "g-1-0"], history, {}, options, supervise.Limits())
     assert (asked, history.said) == (["g-1-0"], ["shard 1"])
+    assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["g-1-0 9 True\n"]
 
 
+@pytest.mark.parametrize("error", [*ERRORS, ValueError("no JSON")])
 def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = []
 
@@ -107,7 +116,7 @@ def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
         def see(self, name: str) -> Any:
             asked.append(name)
             if name == "g-f2-1-0-0":
-                raise OSError("refused")
+                raise error
             return supervise.Seen(name)
 
     def rest(_seconds: float) -> None:
@@ -120,7 +129,7 @@ def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
     with pytest.raises(KeyboardInterrupt):
         supervise.watch(Known(), options, supervise.Limits(), pulse)
     assert asked == ["g-f2-1-0-0", "g-f2-2-0-0", "g-f2-2-1-0", "beat"]
-    assert "g-f2-1-0-0 and its group could not be checked, trying again: OSError('refused')" in capsys.readouterr().out
+    assert f"g-f2-1-0-0 and its group could not be checked, trying again: {error!r}" in capsys.readouterr().out
 
 
 class Opener:
@@ -129,13 +138,14 @@ class Opener:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
         self.text = "last line\n"
+        self.error: Exception | None = None
 
     def open(self, request: urllib.request.Request, timeout: float) -> Any:
         assert timeout > 0
         path = request.full_url.partition("/namespaces/s/pods/")[2]
         self.asked.append((request.get_method(), path, request.data))
         if path.startswith("g-1-0") or "container=transport" in path:
-            raise HTTPError(request.full_url, 404, "not found", Message(), None)
+            raise self.error or HTTPError(request.full_url, 404, "not found", Message(), None)
         text = self.text.encode() if "/log?" in path else b'{"metadata": {"uid": "u"}}'
         answer = BytesIO(text)
         answer.headers = {"Date": "Sun, 22 Nov 2026 12:00:00 GMT"}  # type: ignore[attr-defined]
@@ -164,6 +174,8 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=5&previous=true"
     assert api.said(["g-0-0"]) == ["last line"]
     assert api.said(["g-0-0", "g-1-0"]) is None
+    opener.error = BadStatusLine("garbage")
+    assert api.said(["g-0-0", "g-1-0"]) is None
 
 
 def test_answers_to_probes_do_not_count_as_progress_of_a_start(opener: Opener, tmp_path: Path) -> None:
@@ -171,8 +183,8 @@ def test_answers_to_probes_do_not_count_as_progress_of_a_start(opener: Opener, t
     (tmp_path / "token").write_text("t")
     api = supervise.SupervisorApi("s", 15, tmp_path)
     access = '[2026-11-25 23:26:50] INFO:     10.42.0.1:4242 - "GET /health HTTP/1.1" 503 Service Unavailable\n'
-    opener.text = f"Capture cuda graph end\n{access}{access}Health check failed. Server couldn't get a response\n"
-    assert api.said(["g-0-0"]) == ["Capture cuda graph end"]
+    opener.text = f"shard 1\nshard 2\n{access}{access}Health check failed. Server couldn't get a response\n"
+    assert api.said(["g-0-0"]) == ["shard 2"]
     opener.text = access * 50
     assert api.said(["g-0-0"]) == []
 
@@ -277,7 +289,8 @@ def test_a_first_step_of_six_minutes_is_no_reason_to_restart() -> None:
 
 def test_a_head_that_generated_for_minutes_is_stuck_soon() -> None:
     history, now = busy(supervise.WARM_CHECKS)
-    said = [supervise.decide(group("a", "b"), False, history, COLD, now + t, "") for t in (5, 124, 125)]
+    # Nothing is generated meanwhile.
+    said = [supervise.decide(group("a", "b"), False, history, COLD, now + t, history.work) for t in (5, 124, 125)]
     assert said[:2] == ["", ""]
     assert "stuck for 120 s" in said[2]
 
@@ -287,7 +300,8 @@ def test_health_requests_do_not_warm_a_head_and_a_restart_cools_it() -> None:
     supervise.decide(group("c", "d"), True, history, COLD, 999.0, f"{supervise.GENERATED} 3.0")
     assert history.warm == 0
     for check in range(200):
-        supervise.decide(group("c", "d"), True, history, COLD, 999.0, f"{supervise.GENERATED} {4 + check}.0")
+        work = f"{supervise.GENERATED} {4 + check}.0\nsglang:realtime_tokens_total {8192 * check}"
+        supervise.decide(group("c", "d"), True, history, COLD, 999.0, work)
     assert history.warm == 0
 
 
@@ -487,7 +501,10 @@ def test_reading_a_pod(leaving: bool) -> None:
         "metadata": {"uid": "u", **({"deletionTimestamp": "now"} if leaving else {})},
         "status": {
             "podIP": "10.42.0.7",
-            "containerStatuses": [{"name": "sglang", "restartCount": 2, "started": True, "state": {"running": {}}}],
+            "containerStatuses": [
+                {"name": "transport", "state": {"waiting": {}}},
+                {"name": "sglang", "restartCount": 2, "started": True, "state": {"running": {}}},
+            ],
         },
     }
     seen = supervise.read_pod("g-0-0", pod)
@@ -500,3 +517,29 @@ def test_a_restart_in_place_is_counted_once_and_a_new_pod_is_not_counted() -> No
     said = [supervise.crashed(group(*look), before) for look in looks]
     assert said == [[], ["g-1-0"], [], [], [], ["g-0-0"]]
     assert supervise.crashed(group("x/1"), {}) == ["g-0-0"]
+
+
+@pytest.mark.parametrize(
+    ("given", "evidence_port", "limits"),
+    [
+        ("", None, supervise.Limits()),
+        (
+            "--evidence-port 30002 --stuck-after 40 --first-step-timeout 50 --start-timeout 60",
+            30002,
+            supervise.Limits(40, 50, 60),
+        ),
+    ],
+)
+def test_the_program_watches_the_groups_of_its_command(
+    given: str, evidence_port: int | None, limits: supervise.Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(supervise, "serve_pages", lambda port, _read: started.append(port))
+    monkeypatch.setattr(supervise, "SupervisorApi", lambda namespace, timeout: namespace)
+    monkeypatch.setattr(supervise, "watch", lambda *words: started.extend(words))
+    command = "supervise --namespace s --pods g-0-0,g-1-0 --pods f-0-0 --port 1 --live-port 9"
+    monkeypatch.setattr(sys, "argv", [*command.split(), *given.split()])
+    supervise.main()
+    port, namespace, options, told, _pulse = started
+    assert (port, namespace, options.port, told) == (9, "s", 1, limits)
+    assert (options.pods, options.evidence_port) == ([["g-0-0", "g-1-0"], ["f-0-0"]], evidence_port)

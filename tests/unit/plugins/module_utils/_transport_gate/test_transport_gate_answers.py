@@ -32,7 +32,7 @@ def test_noise_is_found(text: str) -> None:
     assert answers.garbled(text)
 
 
-FINE = ["", "23", "ab\ufffd\ufffd", "**23**", "The sum of 11 and 12 is 24.", "Okay, let me think. 11 plus 12 ...", "…", "答案是二十三"]
+FINE = ["", "23", "**23**", "The sum of 11 and 12 is 24.", "Okay, let me think. 11 plus 12 ...", "…", "答案是二十三"]
 UNFINISHED = [
     "\U0001f600",
     "<think>\nThe user wants",
@@ -40,6 +40,7 @@ UNFINISHED = [
     "no no no",
     "$11 + 12 = ",
     "1.........",
+    "ab\ufffd\ufffd",
 ]
 
 

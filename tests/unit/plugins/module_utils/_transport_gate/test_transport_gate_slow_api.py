@@ -115,7 +115,7 @@ def test_a_group_that_serves_leaves_the_service_only_on_evidence(
     (tmp_path / "token").write_text("t")
     with api_server(rank) as (handler, address):
         api = PodApi(tmp_path, "s", "g-0-0", "u")
-        api._server, api._timeout = address, 1.0
+        api._server, api._timeout = address, 30.0
         watch = sidecar.Watch(replace(rank.watch.gate, pods=pods), NcclFiles(rank.logs), api)
         watch.ask(0)
         watch.step(0)
@@ -125,6 +125,8 @@ def test_a_group_that_serves_leaves_the_service_only_on_evidence(
         handler.fault = fault
         if fault == "refuse":
             api._server = "http://127.0.0.1:9"
+        if fault == "hang":
+            api._timeout = 0.1
         rank.api.proven = "True" if tells else "False"
         asking = threading.Thread(target=_tried, args=(watch.ask,))
         asking.start()
@@ -136,6 +138,7 @@ def test_a_group_that_serves_leaves_the_service_only_on_evidence(
         assert set(watch._others.values()) == {""}
         # Once the API server says it, the proof that the others have lost counts, and so does what this rank sees.
         handler.fault, api._server, rank.api.proven = "slow" if tells else "none", address, "False"
+        api._timeout = 30.0
         watch.ask(0)
         judge.step(watch, 80.0)
         assert (watch.unsaid, _proven(watch), set(watch._others.values())) == (True, False, {"TCP"})

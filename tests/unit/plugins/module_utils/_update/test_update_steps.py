@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ ALIKE = {"kernels": {OLD: "o"}}
         ("installing", observed("", **ALIKE, unfinished=True), ["record", "install"]),
         ("installing", observed(""), ["record", "default"]),
         ("installing", observed("trial", "b2", kernel_after=NEW), []),
+        ("installing", observed("trial", "b2", kernel_after=NEW, changes=(BASH,)), []),
         ("installing", observed("trial", "b2", kernel_after=NEW, retry=True), ["record", "default"]),
         ("installed", observed("installing", busy=True), []),
         ("installed", observed("installing", changes=(BASH,)), []),
@@ -75,6 +77,7 @@ def test_each_phase_has_its_next_steps(want: Want, seen: Observed, steps: list[s
         (observed("trial", reboot=True), "it was not rebooted"),
         (observed("trial", "b2", reboot=True), ""),
         (observed("trial"), ""),
+        (observed("trial", kernel=NEW, kernel_after=NEW), ""),
         (observed("installed", kernel_after=NEW), ""),
         (observed("trial", "b2", kernel_after=NEW), f"it runs kernel {OLD} instead of {NEW}"),
         (observed("trial", "b2", kernel=NEW, kernel_after=NEW), ""),
@@ -96,3 +99,18 @@ def test_to_go_back_is_due_where_the_new_kernel_runs() -> None:
         {"libnvidia-compute-580": "580.95.05-1", "bash": "5.1-1"},
         ("linux-nvidia",),
     )
+
+
+def test_packages_that_come_during_an_update_belong_to_it() -> None:
+    (record, *_more) = plan("installing", observed("", now="today"))
+    assert (record.state.begun, record.state.kernel_before, record.state.kernel_after) == ("today", OLD, NEW)
+    begun = replace(record.state, phase="trial", before={"bash": "5.0-1"})
+    later = Observed(NEW, "b2", ("6.17",), (BASH, DRIVER), now="tomorrow", state=begun)
+    (record, *_more) = plan("installing", later)
+    assert (record.state.begun, record.state.kernel_before, record.state.kernel_after) == ("today", OLD, NEW)
+    assert record.state.before == {"bash": "5.0-1", "libnvidia-compute-580": "580.95.05-1"}
+
+
+def test_a_kernel_that_did_not_start_is_not_tried_again_by_itself() -> None:
+    fell_back = observed("trial", "b2", kernel_after=NEW)
+    assert (fell_back.next_kernel, replace(fell_back, retry=True).next_kernel) == ("", NEW)
