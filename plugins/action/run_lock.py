@@ -11,12 +11,9 @@ The Lease names its holder and expires. A run that ended on the same machine wit
 from __future__ import annotations
 
 import json
-import os
-import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from getpass import getuser
 from pathlib import Path
 from typing import Any
 
@@ -24,44 +21,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import CONFLICT, FORBIDDEN, ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.this_run import Holder, this_run
 
 HOLDER = "gb10.cluster/holder"
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A run: its user, machine and process, and the kernel's start time of the process, as numbers are used again."""
-
-    user: str
-    host: str
-    pid: int
-    started: str
-    run: str
-
-    def is_same(self, other: Holder | None) -> bool:
-        """Tell whether both are one process, whatever it does."""
-        return other is not None and (self.host, self.pid, self.started) == (other.host, other.pid, other.started)
-
-    def __str__(self) -> str:
-        return f"{self.user}@{self.host}, process {self.pid}, {self.run}"
-
-
-def started(pid: int, proc: Path = Path("/proc")) -> str:
-    """Return the kernel's start time of a process in clock ticks (proc_pid_stat(5)), empty if it does not exist."""
-    try:
-        return (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def this_run(what: str) -> Holder:
-    """Return the run of which this process is a part: Ansible forks a process per task."""
-    pid = os.getppid()
-    try:
-        user = getuser()
-    except (KeyError, OSError):
-        user = str(os.geteuid())
-    return Holder(user, platform.node(), pid, started(pid), what)
 
 
 def holder(lease: Mapping[str, Any]) -> Holder | None:
@@ -87,7 +49,7 @@ def hindrance(lease: Mapping[str, Any], mine: Holder, now: datetime, proc: Path 
     other = holder(lease)
     if mine.is_same(other) or expires(lease) <= now:
         return ""
-    if other and other.host == mine.host and started(other.pid, proc) != other.started:
+    if other and other.has_ended(mine, proc):
         return ""
     since = str((lease.get("spec") or {}).get("acquireTime", "an unknown time"))[:19]
     named = other or (lease.get("spec") or {}).get("holderIdentity") or "a program that is not named"

@@ -107,6 +107,7 @@ SHIPS: dict[str, set[str]] = {
     "fabric_health": {"_common", "_fabric_check", "_rdma", "_sriov"},
     "fabric_ping": {"_common", "_fabric_check", "_host"},
     "host_files": {"_host"},
+    "host_lock": {"_host"},
     "image_pull": {"_common", "_kube"},
     "k3s_airgap_info": {"_common", "_k3s"},
     "k3s_backup": {"_k3s"},

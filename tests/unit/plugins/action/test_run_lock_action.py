@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.action import run_lock
 from ansible_collections.gb10.cluster.plugins.action import run_lock as action
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.this_run import started
 
 OPTIONS = {"kubeconfig": "/k", "context": "gb10", "namespace": "ns", "name": "gb10-run", "run": "serve", "duration": 60}
 
@@ -90,7 +91,7 @@ def test_another_run_is_named_and_its_lock_is_left(api: Api) -> None:
 
 def this_process() -> run_lock.Holder:
     """Return another run on this machine. The tests of a fork of pytest must not compare the process that forked."""
-    return replace(run_lock.this_run("serve"), pid=os.getpid(), started=run_lock.started(os.getpid()))
+    return replace(run_lock.this_run("serve"), pid=os.getpid(), started=started(os.getpid()))
 
 
 @pytest.mark.parametrize(
