@@ -16,29 +16,65 @@ from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate impor
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Rail
 
 RAIL = Rail("mlx0", "lo", "10.100.0.1", 1500)
-# The form that rasDumpCommsToJSON of NCCL 2.28.9 writes (src/ras/client_support.cc), with the numbers of a pair.
+# What NCCL 2.28.9 answered when rank 1 of four had been killed (tests/gpu/hang.py), without ranks 2 and 3; a comma is
+# missing after the last "nvml_dev".
 RAS = """OK
 OK
 {
   "nccl_version": "2.28.9",
+  "cuda_runtime_version": 13000,
+  "cuda_driver_version": 13000,
+  "timestamp": "2026-11-29 08:18:54",
   "communicators_count": 1,
   "communicators": [
     {
-      "hash": "0x27a079b828ff1a75",
-      "size": 2,
+      "hash": "0x7cfb8b7c534eb867",
+      "secondary_hash": "0xeff7e01f7ddcf139:0x1e4a2aef798c7a72",
+      "size": 4,
+      "ranks_count": 3,
+      "missing_ranks_count": 1,
       "ranks": [
         {
-          "rank": 0, "host": "10.100.0.1", "pid": 40, "cuda_dev": 0,
-          "status": {"init_state": 0, "async_error": 0},
-          "collective_counts": {"Broadcast": 1, "AllReduce": 6650}
+          "rank": 0,
+          "host": "10.100.0.1",
+          "pid": 583,
+          "cuda_dev": 0,
+          "nvml_dev": 0,
+          "status": {
+            "init_state": 0,
+            "async_error": 6,
+            "finalize_called": false,
+            "destroy_flag": false,
+            "abort_flag": false
+          },
+          "collective_counts": {
+            "Broadcast": 0,
+            "Reduce": 0,
+            "AllGather": 0,
+            "ReduceScatter": 0,
+            "AllReduce": 7
+          }
         }
       ],
       "missing_ranks": [
-        {"rank": 1, "host": "10.100.0.2", "pid": 41, "status": {"unresponsive": true, "considered_dead": false}}
+        {
+          "rank": 1,
+          "host": "10.100.0.2",
+          "pid": 584,
+          "cuda_dev": 0,
+          "nvml_dev": 0
+          "status": {
+            "unresponsive": true,
+            "considered_dead": false
+          }
+        }
       ]
     }
   ],
-  "ras": {"collection_time_sec": 3.001, "timeouts_count": 1}
+  "ras": {
+    "collection_time_sec": 0.001,
+    "timeouts_count": 0
+  }
 }
 """
 
@@ -58,9 +94,10 @@ def test_nccl_s_own_counts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         told = evidence.ask_nccl(listening.getsockname())
         thread.join()
     assert b"SET FORMAT json\nVERBOSE STATUS\n" in asked[0]
-    begun = {"rank": 0, "host": "10.100.0.1", "begun": {"Broadcast": 1, "AllReduce": 6650}}
+    counts = {"Broadcast": 0, "Reduce": 0, "AllGather": 0, "ReduceScatter": 0, "AllReduce": 7}
+    begun = {"rank": 0, "host": "10.100.0.1", "begun": counts}
     assert told == [
-        {"hash": "0x27a079b828ff1a75", "ranks": [begun, {"rank": 1, "host": "10.100.0.2", "missing": True}]}
+        {"hash": "0x7cfb8b7c534eb867", "ranks": [begun, {"rank": 1, "host": "10.100.0.2", "missing": True}]}
     ]
 
 
