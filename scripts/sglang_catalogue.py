@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the flag catalogue of an SGLang release as its own parser defines it.
 
-``sglang_catalogue.py 0.5.24`` downloads the release's wheel from the package index with pip, runs its parser (without
-torch or a GPU) and writes ``plugins/profiles/catalogue/0.5.24.json``. ``--check`` compares instead of writing and exits
-1 on any difference; without versions it checks the oldest and the newest catalogue. Needs pip, msgspec and packaging.
+``sglang_catalogue.py VERSION`` downloads the release's wheel from the package index with pip, runs its parser (without
+torch or a GPU) and writes ``plugins/profiles/catalogue/VERSION.json``. ``--check`` compares instead of writing and
+exits 1 on any difference; without versions it checks the oldest and the newest catalogue. Needs pip, msgspec and
+packaging.
 """
 
 from __future__ import annotations
@@ -168,18 +169,18 @@ def catalogue(version: str, cache: Path = CACHE) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write or check the requested catalogues."""
     parser = argparse.ArgumentParser(description="Write the flag catalogue of SGLang releases.")
-    parser.add_argument("versions", nargs="*", metavar="VERSION", help="release on the package index, such as 0.5.23")
+    parser.add_argument("versions", nargs="*", metavar="VERSION", help="release on the package index")
     parser.add_argument("--check", action="store_true", help="compare with the existing file; exit 1 if different")
     parser.add_argument("--output", type=Path, default=CATALOGUE, help="directory of the catalogues")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where unpacked releases are kept")
     options = parser.parse_args(argv)
     if not options.versions and not options.check:
-        parser.error("name the releases to write, such as 0.5.23")
+        parser.error("name the releases to write, such as 0.5.12.post1")
     different = 0
     shipped = load_history(options.output).catalogues
     for version in options.versions or [str(shipped[0].version), str(shipped[-1].version)]:
         if not VERSION.fullmatch(version):
-            print(f"{version}: not a release; write it like 0.5.23 or 0.5.12.post1", file=sys.stderr)
+            print(f"{version}: not a release; write it like 0.5.12 or 0.5.12.post1", file=sys.stderr)
             return 2
         path = options.output / f"{version}.json"
         try:

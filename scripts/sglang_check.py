@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check a command line of sglang.launch_server, without SGLang, torch or a GPU.
 
-    scripts/sglang_check.py --sglang 0.5.23 --arch Glm4MoeForCausalLM -- --model-path … --tp-size 4 --nnodes 4
-    scripts/sglang_check.py --sglang 0.5.23 --json -- python3 -m sglang.launch_server --model-path …
+    scripts/sglang_check.py --sglang latest --arch Glm4MoeForCausalLM -- --model-path … --tp-size 4 --nnodes 4
+    scripts/sglang_check.py --sglang latest --json -- python3 -m sglang.launch_server --model-path …
 
 It checks the flags with the catalogue of the release's own parser and with the collection's rules, and prints them in
 the release's spelling. For models that the collection knows, and for a config.json, it estimates the memory of one GPU
@@ -57,7 +57,9 @@ def options() -> argparse.ArgumentParser:
         usage="%(prog)s --sglang VERSION [options] -- FLAGS…",
         allow_abbrev=False,
     )
-    parser.add_argument("--sglang", required=True, metavar="VERSION", help="version that will run, such as 0.5.23")
+    parser.add_argument(
+        "--sglang", required=True, metavar="VERSION", help="release that will run, such as 0.5.12.post1, or latest"
+    )
     parser.add_argument("--arch", help="architecture of the model, as in its config.json; not needed for known models")
     parser.add_argument("--draft-arch", help="architecture of the draft model")
     parser.add_argument("--quantization", help="quantization of the checkpoint, such as modelopt_fp4")
@@ -150,7 +152,8 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Esti
     for name, file in config_files(asked, argv).values():
         known = find(models, name)
         models[name.lower()] = Model(**(asdict(known) if known else {}) | read_facts(file, name))
-    return judge_line(Knowledge.load(asked.profiles, *asked.dir), models, asked.sglang, argv, given, setting)
+    knowledge = Knowledge.load(asked.profiles, *asked.dir)
+    return judge_line(knowledge, models, knowledge.history.release(asked.sglang), argv, given, setting)
 
 
 def config_files(asked: argparse.Namespace, argv: Sequence[str]) -> dict[str, tuple[str, Path]]:

@@ -4,7 +4,7 @@
 """Add the newest SGLang release of the package index, and print what it would change.
 
     scripts/sglang_newer.py                  look for a release that has no catalogue yet
-    scripts/sglang_newer.py 0.5.23           a release by its name, also one that has a catalogue
+    scripts/sglang_newer.py 0.5.12           a release by its name, also one that has a catalogue
 
 It writes the release's catalogue, and asks the resolvers of this release and of the one before about every shipped
 preset and every recorded launch that has the architecture of its model. The differences are printed as Markdown, for a

@@ -4,7 +4,7 @@
 """Show which profiles and presets run on which SGLang versions, and why not.
 
     scripts/sglang_profiles.py                             every preset on every version, as a table
-    scripts/sglang_profiles.py --sglang 0.5.23 --reasons    one version, with every error and warning
+    scripts/sglang_profiles.py --sglang latest --reasons    one version, with every error and warning
     scripts/sglang_profiles.py --same                       presets that SGLang would run as one engine
     scripts/sglang_profiles.py --memory glm-4.7             memory of one GPU, on the release of each preset
     scripts/sglang_profiles.py --json glm-4.7               one profile as JSON, memory included
@@ -204,7 +204,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Check profiles against SGLang versions.")
     parser.add_argument("names", nargs="*", metavar="PROFILE", help="profiles (default: all)")
     parser.add_argument("--dir", action="append", default=[], type=directory, help="directory of your own profiles")
-    parser.add_argument("--sglang", action="append", default=[], metavar="VERSION", help="only this version")
+    parser.add_argument(
+        "--sglang", action="append", default=[], metavar="VERSION", help="only this version; latest is the newest"
+    )
     parser.add_argument("--reasons", action="store_true", help="print every error and warning, with remedy and source")
     parser.add_argument("--same", action="store_true", help="only list presets that are one engine")
     parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="only this preset")
@@ -216,7 +218,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     invalid: dict[str, str] = {}
     try:
         profiles, invalid = read_all(asked.names or list(find_profiles(asked.dir)), asked.dir)
-        cells = only(matrix(profiles, Library.load(asked.dir), asked.sglang), asked.preset)
+        library = Library.load(asked.dir)
+        versions = [library.knowledge.history.release(name) for name in asked.sglang]
+        cells = only(matrix(profiles, library, versions), asked.preset)
     except ValueError as problem:
         print(*invalid.values(), problem, sep="\n", file=sys.stderr)
         return 2

@@ -11,14 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
+    LEFT,
     Source,
     commented,
-    left_out,
     read_command,
     read_recipe,
     repository,
@@ -39,14 +38,15 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the profile, the facts of the model, and findings about both."""
-        library = Library.load()
-        options = {**options, "repo": repository(options["repo"])}
+        directories = options["profile_dirs"]
+        repo = repository(options["repo"])
         try:
-            facts = read_facts(Path(options["config"]), options["repo"]) if options["config"] else {}
-            source = _source(options, facts, library)
-            images = known_images()
-            profile, findings = to_profile(source, library.knowledge, options["name"], facts, options, images)
-            missing = left_out(source)
+            library = Library.load(directories)
+            facts = read_facts(Path(options["config"]), repo) if options["config"] else {}
+            source = _source(options, repo, facts, library)
+            fallback = {"repo": repo, "sglang_version": options["sglang_version"], "image": options["image"]}
+            images = known_images(directories)
+            profile, findings = to_profile(source, library.knowledge, options["name"], facts, fallback, images)
             findings += [
                 Finding("error", "profile.schema", name, None, problem, "Correct it in the written profile")
                 for name, _colon, problem in (text.partition(": ") for text in schema_problems(profile))
@@ -54,15 +54,14 @@ class ActionModule(ControllerAction):
             findings += resolve(profile, library=_with_facts(library, profile["model"]["repo"], facts)).findings
         except (OSError, ValueError) as problem:
             raise AnsibleActionFail(f"No profile was written: {problem}") from problem
-        shown = [str(finding) for finding in sort_findings(findings) if finding.severity != "info"]
-        shown += [f"left out, because: {line}" for line in missing]
-        if others := profiles_of(profile["model"]["repo"]):
-            shown.insert(0, f"The collection has profiles of this model: {', '.join(others)}")
-        text = yaml.safe_dump(json.loads(json.dumps(profile)), sort_keys=False, allow_unicode=True, width=120)
+        missing = source.left_out
+        shown = [str(one) for one in sort_findings(findings) if one.severity != "info" and one.rule != LEFT]
+        shown += ["Left out of the source, because:", *(f"  {line}" for line in missing)] if missing else []
+        if others := profiles_of(profile["model"]["repo"], directories):
+            shown.insert(0, f"There are profiles of this model: {', '.join(others)}")
         return {
             "changed": False,
-            # Ansible marks the strings of its options; PyYAML writes plain ones only.
-            "profile": commented(text, missing),
+            "profile": commented(profile, missing),
             "sglang_version": profile["sglang_version"],
             "left_out": missing,
             "facts": json.dumps({**facts, "repo": profile["model"]["repo"]}, indent=2) + "\n" if facts else "",
@@ -78,7 +77,7 @@ def _with_facts(library: Library, repo: str, facts: Mapping[str, Any]) -> Librar
     return replace(library, models={**library.models, repo.lower(): Model(**{**facts, "repo": repo})})
 
 
-def _source(options: Mapping[str, Any], facts: Mapping[str, Any], library: Library) -> Source:
+def _source(options: Mapping[str, Any], repo: str, facts: Mapping[str, Any], library: Library) -> Source:
     if options["command"]:
         script = Path(options["command"])
         is_file = len(options["command"]) < 4096 and script.is_file()
@@ -86,7 +85,8 @@ def _source(options: Mapping[str, Any], facts: Mapping[str, Any], library: Libra
     if options["recipe"]:
         return read_recipe(read_yaml(Path(options["recipe"])), library.knowledge)
     size = str(options["nodes"])
-    flags = ["--model-path", options["repo"], "--tp-size", size, "--nnodes", size, "--mem-fraction-static", "0.8"]
+    flags = ["--model-path", repo, "--tp-size", size, "--nnodes", size]
+    flags += ["--mem-fraction-static", "0.8", "--max-running-requests", "8"]
     if facts.get("quantization") == "modelopt_fp4":  # the default runner of experts on SM12x depends on this flag
         flags += ["--quantization", "modelopt_fp4"]
-    return Source(argv=flags, image=options["image"])
+    return Source(argv=flags)

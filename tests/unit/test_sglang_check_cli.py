@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sglang_check
 from script_runs import called
-from sglang_cases import ROOT
+from sglang_cases import LATEST, ROOT
 
 GOOD = ["--model-path", "m", "--mem-fraction-static", "0.8"]
 call = partial(called, sglang_check.main)
@@ -40,8 +40,8 @@ def test_a_whole_command_in_quotes_is_read() -> None:
 
 
 def test_a_refused_line_says_why_and_what_instead() -> None:
-    found = answer("--sglang", "0.5.23", "--", *GOOD, "--disable-piecewise-cuda-graph")
-    assert found["sglang"] == "0.5.23"
+    found = answer("--sglang", "latest", "--", *GOOD, "--disable-piecewise-cuda-graph")
+    assert found["sglang"] == LATEST
     assert found["accepted"] is False
     assert [f["rule"] for f in found["findings"] if f["severity"] == "error"] == ["graph.flags.rename"]
     first = found["findings"][0]
@@ -132,7 +132,7 @@ def test_options_reach_the_rules() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--sglang", "latest", "--", *GOOD], "is not a version"),
+        (["--sglang", "newest", "--", *GOOD], "is not a version"),
         (["--sglang", "0.5.23"], "after --"),
         (["--", *GOOD], "--sglang"),
         (["--sglang", "0.5.23", "--gpus-per-node", "0", "--", *GOOD], "at least one GPU"),

@@ -35,7 +35,7 @@ class Version:
     revision: int = 0
 
     @classmethod
-    def parse(cls, text: str, example: str = "0.5.23 or 0.5.12.post1") -> Version:
+    def parse(cls, text: str, example: str = "0.5.12 or 0.5.12.post1") -> Version:
         """Return the version; for any other text, raise ValueError with an example of a valid version."""
         match = _VERSION.fullmatch(text.strip())
         if match is None or "." not in match["release"]:

@@ -17,7 +17,8 @@ from itertools import takewhile
 from string import Template
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity, clip
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .argv import parse_flags
@@ -36,7 +37,7 @@ from .profile_checks import (
     TOPOLOGY_FLAGS,
     release_in,
 )
-from .profile_files import Image, look_up
+from .profile_files import OFFICIAL, Image, look_up, name_of
 from .translate import translate
 
 RUNNERS = frozenset({"docker", "podman", "nerdctl"})
@@ -48,12 +49,18 @@ SWITCH = re.compile(
 
 LONGEST_COMMAND = 64 * 1024
 """Characters of the longest command that is read."""
+MOST_WORDS = 4096
 # Possessive and within a line: 8 KiB of blanks and newlines took 103 s before.
 MANIFEST = re.compile(
     r"^[ \t]*+(?:-[ \t]*+)?(services|containers|image|command|entrypoint|args)[ \t]*:(\s|$)", re.MULTILINE
 )
 BEFORE_A_FLAG = re.compile(r"(?<!\s)\s++(?=-)")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=(?!=)")
+SHELL = re.compile(r"\$[\w({]")
+"""A value that a shell would replace."""
+FLAG = re.compile(r"--[\w-]+")
+MOST_FLAGS = 300
+"""Flags of the longest command that is read; an unknown one takes milliseconds, because similar ones are searched."""
 
 FABRIC = re.compile(
     r"(NCCL|GLOO|TP|UCX)_(SOCKET_IFNAME|IB_HCA|IB_GID_INDEX|NET_DEVICES)|MASTER_(ADDR|PORT)|CUDA_VISIBLE_.*"
@@ -70,17 +77,6 @@ RECIPE: dict[str, tuple[type[Any], str]] = {
     "min_nodes": (int, "a number"),
 }
 """Keys of a recipe with the type that each must have, and its name."""
-
-KNOWN_IMAGES = tuple(
-    f"{name}{end}"
-    for name in (
-        *("lmsysorg/sglang", "docker.io/lmsysorg/sglang", "nvcr.io/nvidia/sglang"),
-        *("scitrera/dgx-spark-sglang", "docker.io/scitrera/dgx-spark-sglang"),
-        *("xomoxcc/dgx-spark-sglang", "docker.io/xomoxcc/dgx-spark-sglang"),
-    )
-    for end in (":", "@")
-)
-"""Images with SGLang that the profiles of the collection or NVIDIA's playbooks use."""
 
 STEPS = frozenset({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"})
 OTHER = frozenset(
@@ -101,9 +97,12 @@ HARMLESS = frozenset(
 """Commands before the server on which it doesn't depend."""
 
 
+LEFT = "adopt.left"
+
+
 @dataclass
 class Source:
-    """What a command or a recipe starts, and findings about the parts that a profile can't have; ``left`` says why."""
+    """What a command or a recipe starts; the findings of the rule ``LEFT`` are what the profile does not have."""
 
     argv: list[str] = field(default_factory=list)
     image: str = ""
@@ -111,10 +110,43 @@ class Source:
     nodes: int = 0
     description: str = ""
     findings: list[Finding] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
 
     def note(self, severity: Severity, key: str, value: Any, reason: str, remedy: str) -> None:
         self.findings.append(Finding(severity, "adopt", key, value, reason, remedy))
+
+    def drop(self, severity: Severity, key: str, words: Sequence[str], reason: str, remedy: str) -> None:
+        """Record a part of the source that the profile does not have."""
+        self.refuse(Finding(severity, LEFT, key, None, reason, remedy), words)
+
+    def refuse(self, problem: Finding, words: Sequence[str]) -> None:
+        """Record a part of the source that the profile does not have because of a problem, without a secret in it."""
+        key, *shown = _without_secrets([problem.key, *words])
+        self.findings.append(replace(problem, rule=LEFT, key=key, value=" ".join(shown) or None))
+
+    @property
+    def left_out(self) -> list[str]:
+        """Return what the profile does not have, a printable line each with the reason."""
+        return [_line(finding) for finding in self.findings if finding.rule == LEFT]
+
+
+def _without_secrets(words: Sequence[str]) -> list[str]:
+    """Return words of a command with stars for those that are secrets, or that follow the name of one."""
+    shown: list[str] = []
+    follows = False
+    for word in words:
+        name, equals, _value = word.partition("=")
+        named = SECRET.search(name) is not None
+        hidden = f"{name}=***" if named and equals else word
+        shown.append("***" if follows or SECRET_VALUE.search(word) else hidden)
+        follows = named and not equals
+    return shown
+
+
+def _line(finding: Finding) -> str:
+    shown = "" if finding.value is None else f"{'=' if finding.key.isupper() else ' '}{clip(finding.value, 200)}"
+    remedy = "" if finding.remedy == "Nothing to do" else f". {finding.remedy}"
+    text = " ".join(f"{clip(finding.key, 200)}{shown}: {finding.reason}{remedy}".split())
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def read_command(text: str) -> Source:
@@ -127,11 +159,13 @@ def read_command(text: str) -> Source:
         raise ValueError("this is a compose file or a manifest. Paste one line: docker run -e NAME=VALUE IMAGE COMMAND")
     text = re.sub(r"(?<=\s)[\u2013\u2014]-?(?=\w)", "--", text.translate(TYPOGRAPHY))
     try:
-        text = UNHEEDED.sub("", re.sub(r"\\[ \t]*(#[^\n]*)?\r?\n", " ", text))
+        text = UNHEEDED.sub("", re.sub(r"\\[ \t]*+(#[^\n\\]*+)?\r?\n", " ", text))
         text = ITS_USE.sub(r"$\1", ARRAY.sub(lambda found: f"{found[1]}={shlex.quote(found[2].strip())}", text))
         words = _words(BEFORE_A_FLAG.sub(lambda gap: " " if "\n" in gap[0] else gap[0], text.strip()))
     except ValueError as problem:
         raise ValueError(f"the command can't be read: {problem}. Paste it whole, with both quotes") from problem
+    if len(words) > MOST_WORDS:
+        raise ValueError(f"the command has {len(words)} words, of which {MOST_WORDS} are read. Paste one command")
     if sum(word == "sglang.launch_server" for word in words) > 1:
         raise ValueError("the text starts SGLang more than once. Paste one command, that of node rank 0")
     for place, word in enumerate(words):
@@ -140,11 +174,12 @@ def read_command(text: str) -> Source:
             return _started_by(words[:place], inner)
     if words and words[0].startswith("--"):
         return Source(argv=words)
+    named = False
     for place, word in enumerate(words):
-        before = [part for part in words[:place] if part.startswith("sglang") or part == "--entrypoint=sglang"]
-        if word == "sglang.launch_server" or (word == "serve" and before):
+        if word == "sglang.launch_server" or (word == "serve" and named):
             rest = words[place + 1 :]
             return _started_by(words[:place], _server(serve_argv(rest) if word == "serve" else rest))
+        named = named or word.startswith("sglang") or word == "--entrypoint=sglang"
     raise ValueError(
         "the command does not start SGLang. Paste a line with sglang.launch_server or sglang serve. Ansible ends an"
         " unquoted value at the first blank: write a longer command into a file, and give its path with -e command=FILE"
@@ -163,7 +198,7 @@ def _server(words: Sequence[str]) -> Source:
     found = Source()
     for place, word in enumerate(words):
         if END_OF_COMMAND.fullmatch(word):
-            found.note("info", "command", " ".join(words[place:]), "follows the server's flags", "Nothing to do")
+            found.drop("info", "command", words[place:], "follows the server's flags", "Nothing to do")
             break
         if word not in ("$@", "$*"):
             found.argv.append(word)
@@ -203,30 +238,30 @@ def _until_end(words: Sequence[str]) -> list[str]:
 
 def _step(found: Source, command: Sequence[str]) -> None:
     remedy = "Use an image in which it was done, or a patch of your own that does it"
-    found.note("warning", "command", " ".join(command), "is a step before the server", remedy)
+    found.drop("warning", "command", command, "is a step before the server", remedy)
 
 
 def _variable(found: Source, text: str) -> None:
     name, equals, value = text.partition("=")
+    words = [value] if equals else []
     if CODE.fullmatch(name):
         reason = "decides which code the server loads, or from whom it downloads"
-        remedy = f"Add it under env yourself, if you know why it is needed: {name}"
-        found.note("warning", name, None if SECRET_VALUE.search(value) else value, reason, remedy)
+        found.drop("warning", name, words, reason, f"Add it under env yourself, if you know why it is needed: {name}")
     elif SECRET.search(name) or SECRET_VALUE.search(value):
         remedy = "Give the token with sglang_hf_token, or the key with gateway_api_key, from your vault"
-        found.note("warning", name, None, "is a secret, which a profile must not contain", remedy)
+        found.drop("warning", name, words, "is a secret, which a profile must not contain", remedy)
     elif FABRIC.fullmatch(name):
-        found.note("info", name, value, "follows from the cluster: the serving plan sets it", "Nothing to do")
-    elif not equals or "$" in value:
+        found.drop("info", name, words, "follows from the cluster: the serving plan sets it", "Nothing to do")
+    elif not equals or SHELL.search(value):
         remedy = f"Add it under env with its value, if it is needed: {name}"
-        found.note("warning", name, value or None, "gets its value from your shell, which is unknown here", remedy)
+        found.drop("warning", name, words, "gets its value from your shell, which is unknown here", remedy)
     else:
         found.env[name] = value
 
 
 def _container(found: Source, rest: list[str]) -> None:
     """Read the options of ``docker run`` up to the image; ``exec`` and ``compose`` have another name in its place."""
-    left_out, inside = [], bool({"exec", "compose"} & set(rest))
+    options, inside = list[str](), bool({"exec", "compose"} & set(rest))
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
@@ -243,12 +278,12 @@ def _container(found: Source, rest: list[str]) -> None:
             _variable(found, value)
         elif name == "--env-file":
             reason = "has variables that were not read"
-            found.note("warning", name, value, reason, "Add those that the server needs under env")
+            found.drop("warning", name, [value], reason, "Add those that the server needs under env")
         else:
-            left_out.append(f"{name} {value}".strip())
-    if left_out:
+            options += [name, value] if value else [name]
+    if options:
         reason = "are options of the container, which the collection chooses itself (devices, memory, network, models)"
-        found.note("info", "docker", ", ".join(left_out), reason, "Nothing to do, unless a mount has files of yours")
+        found.drop("info", "docker", options, reason, "Nothing to do, unless a mount has files of yours")
 
 
 def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
@@ -278,48 +313,40 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
         step = key in STEPS
         reason = "is a step of sparkrun, which profiles don't have" if step else "is not read from a recipe"
         remedy = "Use an image with it" if step else "Write what it sets into the profile, or correct its name"
-        found.note("warning", key, recipe.get(key), reason, remedy)
+        found.drop("warning", key, str(recipe.get(key)).split(), reason, remedy)
     found.image = str(recipe.get("container") or "")
-    if found.image and not found.image.startswith(KNOWN_IMAGES):
-        reason = "is chosen by the author of the recipe, and its programs run on your nodes with the rights of the pods"
-        found.note("warning", "container", found.image, reason, "Use it if you trust its author, or give another image")
     found.nodes = int(recipe.get("min_nodes") or 0)
     found.description = str((recipe.get("metadata") or {}).get("description") or recipe.get("description") or "")
     return found
 
 
-def counterparts_of(knowledge: Knowledge) -> Mapping[str, str]:
-    return next(rule.flags for rule in knowledge.rules.rules if rule.id == "name.vllm")
-
-
 def _flags(defaults: Mapping[str, Any], knowledge: Knowledge) -> list[str]:
-    """Return the settings of a recipe without a command as flags; sparkrun names some of them as vLLM does."""
-    counterparts = counterparts_of(knowledge)
+    """Return the settings of a recipe without a command as flags."""
     words: list[str] = []
     for key, value in defaults.items():
-        flag = f"--{str(key).replace('_', '-')}"
-        if value is not None and value is not False:
+        name = str(key).replace("_", "-")
+        if value is False and knowledge.history.known(f"--no-{name}"):
+            words.append(f"--no-{name}")
+        elif value is not None and value is not False:
             values = value if isinstance(value, list) else [] if value is True else [value]
-            words += [counterparts.get(flag) or flag, *(str(each) for each in values)]
+            words += [f"--{name}", *(json.dumps(each) if isinstance(each, dict) else str(each) for each in values)]
     return words
 
 
 FOLLOWS = frozenset({"host", "port", "node_rank", "dist_init_addr", "nccl_init_addr"})
 """Settings of a rank, which the serving plan sets."""
-
-
-ADDRESS = re.compile(r"https?://(?:www\.)?huggingface\.co/([^/\s]+/[^/\s?#]+)\S*")
+REFUSED = ("flag.choice", "flag.type", "flag.missing_value", "flag.removed")
+"""Rules of the parser by which it takes no value for a flag."""
+REPLACED = ("argparse.abbrev", "flag.repeated", *REFUSED)
+"""Rules of the parser whose findings are said as what is left out, or that the profile's own spelling mends."""
+ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface|hf)\.co/([^/\s]+/[^/\s?#]+)\S*")
 """A model's page on the hub, of which the name of the repository is a part."""
 
 
 def repository(text: str) -> str:
     """Return a repository that may be given as the address of its page."""
-    return ADDRESS.sub(r"\1", text.strip())
-
-
-def left_out(found: Source) -> list[str]:
-    """Return what the profile does not have of the source, each with the reason."""
-    return [f"{what}: {why}" for what, why in found.left.items()]
+    found = ADDRESS.fullmatch(text.strip())
+    return found[1].removesuffix(".git") if found else text.strip()
 
 
 def to_profile(
@@ -332,74 +359,133 @@ def to_profile(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the profile that does the same, and findings about everything that it does not have.
 
-    ``facts`` are those of the model's config.json, ``fallback`` the repo, sglang_version and image for what the source
-    does not say, ``images`` those of all profiles. A flag with another name in the release gets that name.
+    ``facts`` are those of the model's config.json, ``fallback`` the repo, sglang_version and image that the user gave,
+    empty ones too, ``images`` those of all profiles. A flag with another name in the release gets that name. Raises
+    ValueError if nothing says the release, or if there are more flags than anybody writes.
     """
-    listed = look_up(images, found.image)
-    told = listed.sglang if listed else release_in(found.image)
-    version = told or fallback["sglang_version"]
-    if not told:
-        reason = f"does not say which SGLang it contains; {version} is assumed"
-        remedy = "Correct sglang_version if it is another one, or give -e profile_new_sglang_version=RELEASE"
-        found.note("warning", "image", found.image or None, reason, remedy)
-    catalogue = knowledge.history.nearest(Version.parse(version))[0].with_fork(listed.carries if listed else ())
-    parsed = _in_release(parse_flags(catalogue, knowledge.history, found.argv), catalogue, knowledge)
-    counterparts = counterparts_of(knowledge)
-    judged = check(knowledge, version, found.argv, Facts(), Setting()).findings
-    named = {finding.key: finding for finding in judged if finding.rule == "name.quantization"}
-    why = {finding.key: finding.reason for finding in parsed.findings if finding.severity == "error"}
-    for finding in parsed.findings:
-        known = counterparts.get(finding.key) if finding.rule == "flag.unknown" else None
-        if finding.rule != "argparse.abbrev" and "$" not in str(finding.value):
-            other = replace(finding, remedy=f"SGLang has {known}") if known else finding
-            found.findings.append(named.get(finding.key, other))
-    given: dict[str, Any] = {}
-    for item in parsed.items:
-        key, shown = key_of(item.flag.name if item.flag else item.option), " ".join(item.argv)
-        if item.flag is None:
-            found.left[shown] = why.get(item.written, "SGLang does not have it")
-        elif key in FOLLOWS:
-            found.note("info", key, item.words, "follows from the cluster: the serving plan sets it", "Nothing to do")
-            found.left[shown] = "follows from the cluster: the serving plan sets it"
-        elif any("$" in word for word in item.words):
-            reason = "gets its value from your shell, which is unknown here"
-            found.note("error", item.option, " ".join(item.words), reason, "Write its value into the profile")
-            found.left[shown] = reason
-        elif item.flag.dest in parsed.stored:
-            value = parsed.stored[item.flag.dest]
-            given[key] = not item.option.startswith("--no-") if item.flag.is_switch else value
-        else:
-            found.left[shown] = why.get(item.option, "the release refuses its value")
-    for finding in parsed.findings:
-        if finding.rule == "flag.positional":
-            found.left[finding.key] = finding.reason
-    profile = _profile(found, given, version, name, facts, fallback)
-    if listed and listed.carries:
-        profile["images"][0]["carries"] = list(listed.carries)
-    return profile, found.findings
+    if sum(word.startswith("--") for word in found.argv) > MOST_FLAGS:
+        raise ValueError(f"the source has more than {MOST_FLAGS} flags. Give the command of one server")
+    image, version = _image(found, fallback, images, knowledge)
+    listed = look_up(images, image)
+    carries = listed.carries if listed and listed.sglang == version else ()
+    catalogue = knowledge.history.nearest(Version.parse(version))[0].with_fork(carries)
+    parsed = parse_flags(catalogue, knowledge.history, _in_release(found, catalogue, knowledge, version))
+    entry = {"sglang": version, "image": image} | ({"carries": list(carries)} if carries else {})
+    return _profile(found, _settings(found, parsed), entry, name, facts, fallback["repo"]), found.findings
 
 
-def _in_release(parsed: Parsed, catalogue: Catalogue, knowledge: Knowledge) -> Parsed:
-    """Return the command line with flags of other releases in this release's spelling, where it has one."""
+def _image(
+    found: Source, fallback: Mapping[str, str], images: Sequence[Image], knowledge: Knowledge
+) -> tuple[str, str]:
+    """Return the image and its release; raise ValueError if the user has to say the release."""
+    image, asked = found.image or fallback["image"], fallback["sglang_version"]
+    if not image:
+        fits = [one for one in images if one.sglang == asked or (not asked and name_of(one.reference) in OFFICIAL)]
+        best = max(
+            (one for one in fits if one.digest),
+            key=lambda one: (Version.parse(one.sglang), name_of(one.reference) in OFFICIAL),
+            default=None,
+        )
+        if best is None and not asked:
+            raise ValueError("nothing says which SGLang to use. Give -e profile_new_sglang_version=RELEASE")
+        image = best.reference if best else f"docker.io/{OFFICIAL[0]}:v{asked}"
+        known = "an image that a profile lists" if best else "SGLang's own image, which no profile lists"
+        reason = f"is not given; {known} is taken"
+        found.note("warning", "image", image, reason, "Give another one with -e profile_new_image=IMAGE")
+    listed, tagged = look_up(images, image), Version.find(release_in(image))
+    newest = knowledge.history.catalogues[-1].version
+    told = listed.sglang if listed else release_in(image) if tagged and tagged.release[0] == newest.release[0] else ""
+    if not told and not asked:
+        raise ValueError(
+            f"the image {image} does not say which SGLang it contains. Give -e profile_new_sglang_version=RELEASE;"
+            f" docker run --rm {image} python3 -c 'import sglang; print(sglang.__version__)' prints it"
+        )
+    if listed and asked and asked != listed.sglang:
+        reason = f"contains SGLang {listed.sglang} by the profile {listed.profile}, and not {asked}"
+        found.note("warning", "image", image, reason, "Correct profile_new_sglang_version or the image")
+    if not listed and name_of(image) not in OFFICIAL:
+        reason = "is not SGLang's own and in no profile; its programs run on your nodes with the rights of the pods"
+        found.note("warning", "image", image, reason, "Use it if you trust its author, or give another image")
+    return image, asked or told
+
+
+def _in_release(found: Source, catalogue: Catalogue, knowledge: Knowledge, version: str) -> list[str]:
+    """Return the flags in the release's spelling, without those that it does not have."""
+    history = knowledge.history
+    counterparts = next(rule.flags for rule in knowledge.rules.rules if rule.id == "name.vllm")
+    parsed = parse_flags(catalogue, history, found.argv)
+    said = {finding.key: finding for finding in parsed.findings}
     words: list[str] = []
     for item in parsed.items:
-        done, notes = translate([item], catalogue, knowledge.history) if item.flag is None else ([item], [])
-        refused = any(note.severity == "error" for note in notes)
-        words += [word for one in ([item] if refused else done) for word in one.argv]
-    if all(item.flag is not None for item in parsed.items):
-        return parsed
-    meant = parse_flags(catalogue, knowledge.history, words)
-    positional = [finding for finding in parsed.findings if finding.rule == "flag.positional"]
-    return replace(meant, findings=[*meant.findings, *positional])
+        if item.flag is not None:
+            words += item.argv
+            continue
+        other = counterparts.get(item.option, "")
+        if FLAG.fullmatch(other):
+            found.note("warning", item.option, None, f"is vLLM's name; SGLang has {other}", "Nothing to do")
+        named = replace(item, option=other) if FLAG.fullmatch(other) else item
+        done, notes = translate([named], catalogue, history)
+        if any(note.severity == "error" for note in notes):
+            problem = said[item.written]
+            found.refuse(replace(problem, remedy=f"SGLang has {other}") if other else problem, item.words)
+        elif not done:
+            found.refuse(replace(notes[0], reason=notes[0].reason.removeprefix("left out: ")), item.words)
+        else:
+            found.findings += notes
+        words += [word for one in done if one.option in catalogue.options for word in one.argv]
+    for finding in parsed.findings:
+        if finding.rule in ("flag.positional", "flag.help", "flag.unexpected_value"):
+            found.refuse(finding, [str(finding.value)] if finding.value else [])
+    judged = check(knowledge, version, found.argv, Facts(), Setting()).findings
+    found.findings += [finding for finding in judged if finding.rule == "name.quantization"]
+    unknown = {item.written for item in parsed.items if item.flag is None}
+    found.findings += [one for one in parsed.findings if one.rule == "flag.renamed" and one.key not in unknown]
+    return words
+
+
+def _settings(found: Source, parsed: Parsed) -> dict[str, Any]:
+    """Return the settings that the profile keeps, by their keys."""
+    refused = {finding.key: finding for finding in parsed.findings if finding.rule in REFUSED}
+    last = {item.flag.name: place for place, item in enumerate(parsed.items) if item.flag}
+    given: dict[str, Any] = {}
+    for place, item in enumerate(parsed.items):
+        if item.flag is None:
+            continue
+        key, value = key_of(item.flag.name), parsed.stored.get(item.flag.dest)
+        problem = refused.get(item.option)
+        if key in FOLLOWS:
+            reason = "follows from the cluster: the serving plan sets it"
+            found.drop("info", item.option, item.words, reason, "Nothing to do")
+        elif key in SECRET_FLAGS or any(SECRET_VALUE.search(word) for word in item.words):
+            remedy = "Give a key with gateway_api_key from your vault"
+            found.drop("warning", item.option, ["***"], "is a secret, which a profile must not contain", remedy)
+        elif any(SHELL.search(word) for word in item.words):
+            reason = "gets its value from your shell, which is unknown here"
+            found.drop("error", item.option, item.words, reason, "Write its value into the profile")
+        elif last[item.flag.name] != place:
+            found.drop("info", item.option, item.words, "is given again, and the last one counts", "Nothing to do")
+        elif key in CODE_FLAGS or (key == "load_format" and value in REMOTE_FORMATS):
+            remedy = f"Add it under server_args yourself, if you know why it is needed: {key}"
+            reason = "lets somebody else choose code or weights of the server"
+            found.drop("warning", item.option, item.words, reason, remedy)
+        elif problem is not None:
+            found.refuse(problem, item.words)
+        elif item.flag.dest not in parsed.stored:
+            found.drop("info", item.option, item.words, "has no effect in this release", "Nothing to do")
+        else:
+            given[key] = not item.option.startswith("--no-") if item.flag.is_switch else value
+    left = {finding.key for finding in found.findings if finding.rule == LEFT}
+    found.findings += [one for one in parsed.findings if one.rule not in REPLACED and one.key not in left]
+    return given
 
 
 def _profile(
     found: Source,
     given: Mapping[str, Any],
-    version: str,
+    image: Mapping[str, Any],
     name: str,
     facts: Mapping[str, Any],
-    fallback: Mapping[str, str],
+    wanted: str,
 ) -> dict[str, Any]:
     tp, pp, ep = (next((int(given[n]) for n in TOPOLOGY_FLAGS[size] if n in given), 1) for size in ("tp", "pp", "ep"))
     nodes = int(given.get("nnodes") or 0) or found.nodes or tp * pp
@@ -407,34 +493,26 @@ def _profile(
         reason = f"tp {tp} x pp {pp} = {tp * pp} GPUs; a DGX Spark has one"
         found.note("warning", "nodes", nodes, reason, "Set topology so that tp x pp is the number of nodes")
     path = str(given.get("model_path") or "")
-    repo = repository(fallback["repo"] or path or name)
-    if path.startswith(("/", ".", "~")) and not fallback["repo"]:
+    repo = repository(wanted or path or name)
+    if wanted and path and repository(path) != repo:
+        found.drop("info", "--model-path", [path], "another repository was given with repo", "Nothing to do")
+    elif path.startswith(("/", ".", "~")) and not wanted:
         repo = path.rstrip("/").rpartition("/")[2].replace("--", "/", 1)
         reason = f"is a directory; {repo} is assumed to be its repository"
         found.note("warning", "model_path", path, reason, "Set model.repo to the repository that model_stage downloads")
     model = {"repo": repo, "revision": given.get("revision"), "arch": facts.get("architecture")}
     model |= {key: facts.get(key) for key in ("quantization", "max_context", "weights_gb")}
-    for key in sorted(set(SECRET_FLAGS) & set(given)):
-        remedy = "Give the key with gateway_api_key from your vault"
-        found.note("warning", key, None, "is a secret, which a profile must not contain", remedy)
-        _forget(found, key, "is a secret")
-    dropped = [key for key in CODE_FLAGS if given.get(key)]
-    dropped += ["load_format"] if given.get("load_format") in REMOTE_FORMATS else []
-    for key in dropped:
-        remedy = f"Add it under server_args yourself, if you know why it is needed: {key}"
-        found.note("warning", key, given[key], "lets somebody else choose code or weights of the server", remedy)
-        _forget(found, key, "lets somebody else choose code or weights of the server")
     if given.get("trust_remote_code") and not given.get("revision"):
         reason = "runs the code of the model's repository, which can change at any time without a revision"
         found.note("warning", "trust_remote_code", True, reason, "Set model.revision to a commit that you have read")
-    args = {key: value for key, value in given.items() if key not in (*OWNERS, *SECRET_FLAGS, *dropped)}
+    args = {key: value for key, value in given.items() if key not in OWNERS}
     sampling = args.pop(SAMPLING, None)
     profile: dict[str, Any] = {
         "name": name,
         "description": found.description or f"{repo} on {nodes} node(s)",
         "model": {key: value for key, value in model.items() if value is not None},
-        "sglang_version": version,
-        "images": [{"sglang": version, "image": found.image or fallback["image"]}],
+        "sglang_version": image["sglang"],
+        "images": [dict(image)],
         "topology": {"nodes": nodes, "tp": tp, "pp": pp, "ep": ep},
         "server_args": args,
         "env": dict(found.env),
@@ -446,36 +524,59 @@ def _profile(
     if isinstance(sampling, Mapping):
         profile["sampling"] = dict(sampling)
     elif sampling is not None:
-        found.note("error", SAMPLING, sampling, "is not a JSON object", "Write the parameters under sampling")
+        found.drop("error", SAMPLING, [str(sampling)], "is not a JSON object", "Write the parameters under sampling")
     return profile
 
 
-def _forget(found: Source, key: str, why: str) -> None:
-    """Record a setting that the profile must not have, without its value."""
-    found.left[f"--{key.replace('_', '-')}"] = why
+KEYS: dict[str, tuple[str, str]] = {
+    "name": ("", ""),
+    "description": ("", "one line about it"),
+    "model": ("organisation/name on the hub", ""),
+    "model.revision": ("branch, tag or commit; if it is not set, the newest commit of the default branch", "main"),
+    "model.arch": ("architectures[0] of config.json; many rules need it", "Qwen3MoeForCausalLM"),
+    "model.quantization": ("quant_method of config.json", "modelopt_fp4"),
+    "model.weights_gb": ("size of the weight files in GB (10^9 bytes), for the memory estimate", "60"),
+    "sglang_version": ("the release for which the flags are written; for other releases they are translated", ""),
+    "images": ("pin an image by its digest (name@sha256:...) as soon as you know it", ""),
+    "topology": ("tp x pp is the number of GPUs of all nodes, one per DGX Spark; ep must divide tp", ""),
+    "server_args": ("flags of sglang.launch_server with underscores, without sizes, addresses and ports", "{}"),
+    "server_args.context_length": ("", "32768"),
+    "server_args.mem_fraction_static": ("the GPU shares its memory with the system", "0.80"),
+    "server_args.moe_runner_backend": ("NVFP4 experts need this from 0.5.16 on, if quantization is not set to "
+                                       "modelopt_fp4", "flashinfer_cutlass"),
+    "env": ("environment variables of the server; write numbers in quotes", "{}"),
+    "patches": ("patches of the installed SGLang, by name; each is applied only if the release needs it",
+                "[sm121-jit-arch]"),
+    "sampling": ("defaults for requests that do not set these values", "{temperature: 0.6, top_p: 0.95}"),
+    "hardware": ("hardware of the nodes", "gb10"),
+    "swap_gib": ("swap in GiB that each node needs while the weights load", "48"),
+    "status": ("untested, measured or broken; the last two need a source", ""),
+    "source": ("", "origin of the settings and numbers"),
+    "default_preset": ("", ""),
+    "presets": ("a preset changes the profile for one purpose; mappings are merged, and null removes a key", ""),
+    "presets.long-context": ("", "{description: One user, server_args: {context_length: 131072}}"),
+    "presets.measured": ("results of a preset, with source and method", "{description: As above, expected: {source: "
+                         "person and hardware, method: sum of all requests, results: [{concurrency: 1, "
+                         "tokens_per_second: 25.0}]}}"),
+    "notes": ("other remarks", "[Thinking is on unless a request switches it off.]"),
+}  # fmt: skip
+"""Each key of a profile with what is written above it, and an example that is offered if the key is not set."""
 
 
-COMMENTS = {
-    "model": "organisation/name on the hub; revision: branch, tag or commit, without which it is the newest",
-    "sglang_version": "the release for which the flags are written; for other releases they are translated",
-    "images": "pin the image by its digest (name@sha256:...) as soon as you know it",
-    "topology": "tp x pp is the number of GPUs of all nodes; ep spreads the experts of a MoE model and must divide tp",
-    "server_args": "flags of sglang.launch_server with underscores, without parallel sizes, addresses and ports",
-    "env": "environment variables of the server; write numbers in quotes",
-    "status": "untested, measured or broken; the last two need a source",
-    "presets": "a preset changes the profile for one purpose; mappings are merged, and null removes a key",
-}
-"""What is written above each key of an imported profile."""
-
-
-def commented(text: str, missing: Sequence[str]) -> str:
-    """Return a profile with a comment above each key, and with what it does not have of its source."""
-    head = ["# docs/profiles.md describes every key."]
+def commented(profile: Mapping[str, Any], missing: Sequence[str]) -> str:
+    """Return a profile as YAML with a comment for each key, and with what it does not have of its source."""
+    lines = ["---", "# docs/profiles.md describes every key."]
     if missing:
-        head += ["# Left out of the source, because:", *(f"#   {' '.join(line.split())}" for line in missing)]
-    lines = []
-    for line in text.splitlines():
-        if comment := COMMENTS.get(line.partition(":")[0]):
-            lines.append(f"# {comment}")
-        lines.append(line)
-    return "\n".join(["---", *head, *lines]) + "\n"
+        lines += ["# Left out of the source, because:", *(f"#   {line}" for line in missing)]
+    for key, (comment, example) in KEYS.items():
+        parent, _dot, name = key.rpartition(".")
+        indent, holder = ("  ", profile.get(parent) or {}) if parent else ("", profile)
+        if parent and name in holder:
+            continue
+        lines += [f"{indent}# {comment}"] if comment else []
+        if name in holder:
+            value = json.loads(json.dumps({name: holder[name]}))  # PyYAML writes plain strings only
+            lines.append(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120).rstrip())
+        else:
+            lines.append(f"{indent}# {name}: {example}")
+    return "\n".join(lines) + "\n"

@@ -97,6 +97,10 @@ class History:
         if not self.catalogues:
             raise ValueError("there is no flag catalogue; " + MAKE_CATALOGUE)
 
+    def release(self, name: str) -> str:
+        """Return a release by its name; ``latest`` is the newest one with a catalogue."""
+        return str(self.catalogues[-1].version) if name == "latest" else name
+
     def nearest(self, version: Version) -> tuple[Catalogue, list[Finding]]:
         """Return the catalogue for a version: its own, else its release's, else the newest older one."""
         exact = [c for c in self.catalogues if c.version == version]

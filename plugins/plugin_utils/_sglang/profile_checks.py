@@ -29,7 +29,7 @@ OWNERS = {name: f"topology.{key}" for key, names in TOPOLOGY_FLAGS.items() for n
     "host": "the serving plan",
     "port": "the serving plan",
 }
-"""Every owned setting in every spelling of SGLang 0.5.9 to 0.5.23, with the place that its value comes from."""
+"""Every owned setting in every spelling of the releases with a catalogue, with the place that its value comes from."""
 
 SECRET_FLAGS = ("api_key", "admin_api_key", "ssl_keyfile_password")
 SECRET = re.compile(r"(_TOK|TOKEN)\d*$|SECRET|PASSW|(?<!BY)PASS$|_(PW|PAT|AUTH)$|PWD$|CREDENTIAL|KEY$", re.IGNORECASE)

@@ -225,6 +225,8 @@ def override_problems(overrides: Any) -> list[tuple[str, str]]:
 
 
 DOCKER_HUB = ("docker.io/", "index.docker.io/", "registry-1.docker.io/")
+OFFICIAL = ("lmsysorg/sglang", "nvcr.io/nvidia/sglang")
+"""Images of SGLang's and NVIDIA's own, without registry and tag."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +290,12 @@ def bare(reference: str) -> str:
     """Return name and tag of an image without its digest and without the registry that Docker assumes."""
     name = reference.partition("@")[0].removeprefix("docker://")
     return next((name.removeprefix(host) for host in DOCKER_HUB if name.startswith(host)), name)
+
+
+def name_of(reference: str) -> str:
+    """Return an image's name without registry, tag and digest."""
+    name = bare(reference)
+    return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
 
 
 def known_images(search_path: Iterable[Path | str] = ()) -> tuple[Image, ...]:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
     Source,
+    commented,
     read_command,
     read_recipe,
     to_profile,
@@ -67,7 +69,25 @@ def test_no_variable_loads_code_or_is_a_secret(name: str, source: str) -> None:
 def test_no_setting_gives_the_choice_of_code_or_weights_to_others(key: str, value: Any) -> None:
     profile, said = drafted(read_recipe({**RECIPE, "defaults": {"tp": 2, key: value}}, LIBRARY.knowledge))
     assert key not in profile["server_args"]
-    assert "yourself" in said[key]
+    assert "yourself" in said[f"--{key.replace('_', '-')}"]
+
+
+@pytest.mark.parametrize("value", [value for value in SECRETS.values() if len(value) > 1 and "a1b2" not in value])
+@pytest.mark.parametrize(
+    "flag", ["--speculative-draft-model-path ", "--no-such-flag ", "--trust-remote-code=", "--port ", ""]
+)
+def test_no_secret_stands_in_the_place_of_a_setting(flag: str, value: str) -> None:
+    profile, said = drafted(read_command(f"sglang serve a/b --tp 2 --nnodes 2 {flag}{value}"))
+    assert value not in json.dumps([profile, said])
+    assert "***" in json.dumps(said)
+
+
+def test_what_is_left_out_cannot_break_the_file() -> None:
+    found = read_recipe({**RECIPE, "env": {"PATH": "\x1b[2J\x00\u2028a: b"}, "x\ny": 1}, LIBRARY.knowledge)
+    profile, _said = drafted(found)
+    text = commented(profile, found.left_out)
+    assert yaml.safe_load(text) == profile
+    assert "PATH=?[2J? a: b: decides" in text and "x y 1: is not read" in text
 
 
 def test_code_of_a_repository_without_a_revision_is_reported() -> None:
@@ -80,13 +100,42 @@ def test_code_of_a_repository_without_a_revision_is_reported() -> None:
 @pytest.mark.parametrize(
     "image", ["h.example/sglang:v0.5.20", "lmsysorg/sglang-evil:v0.5.20", "lmsysorg.example/sglang:1"]
 )
-def test_an_image_of_somebody_else_is_reported(image: str) -> None:
-    assert "container" in drafted(read_recipe({**RECIPE, "container": image}, LIBRARY.knowledge))[1]
-    assert "container" not in drafted(read_recipe(RECIPE, LIBRARY.knowledge))[1]
+@pytest.mark.parametrize("source", ["recipe", "command"])
+def test_an_image_of_somebody_else_is_reported(image: str, source: str) -> None:
+    def said(name: str) -> dict[str, str]:
+        command = f"docker run {name} sglang serve a/b"
+        recipe = {**RECIPE, "container": name}
+        return drafted(read_command(command) if source == "command" else read_recipe(recipe, LIBRARY.knowledge))[1]
+
+    assert "if you trust its author" in said(image)["image"]
+    assert "image" not in said(IMAGE)
 
 
 @pytest.mark.parametrize(
-    "part", [" \n", "\n", " ", "- \n", "\n-", " -", "\\\n", "\\ #\n", "a=(", "'", "$a ", "&", "a= "]
+    "part",
+    [
+        " \n",
+        "\n",
+        " ",
+        "- \n",
+        "\n-",
+        " -",
+        "\\\n",
+        "\\ #\n",
+        "a=(",
+        "'",
+        "$a ",
+        "&",
+        "a= ",
+        "\\#",
+        "sglang ",
+        "serve ",
+        "docker ",
+        "$",
+        "{a}",
+        "--a ",
+        "-e a ",
+    ],
 )
 def test_the_time_of_reading_grows_with_the_length_and_not_faster(part: str) -> None:
     start = time.process_time()
@@ -100,8 +149,11 @@ def test_the_time_of_reading_grows_with_the_length_and_not_faster(part: str) -> 
 
 
 def test_a_longer_command_is_refused() -> None:
-    with pytest.raises(ValueError, match="characters"):
-        read_command("sglang serve a/b " + "x" * 70_000)
+    for text, what in (("x" * 70_000, "characters"), ("x " * 5000, "words")):
+        with pytest.raises(ValueError, match=what):
+            read_command(f"sglang serve a/b {text}")
+    with pytest.raises(ValueError, match="flags"):
+        drafted(read_recipe({**RECIPE, "defaults": {f"x{number}": 1 for number in range(400)}}, LIBRARY.knowledge))
 
 
 def test_a_file_of_aliases_is_refused(tmp_path: Path) -> None:

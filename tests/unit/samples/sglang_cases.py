@@ -16,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import 
 ROOT = Path(__file__).resolve().parents[3]
 PROFILES = ROOT / "plugins" / "profiles"
 KNOWLEDGE = Knowledge.load(PROFILES)
+LATEST = str(KNOWLEDGE.history.catalogues[-1].version)
 FACTS = frozenset(field.name for field in fields(Facts))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sglang_profiles
 from script_runs import called
+from sglang_cases import LATEST
 
 run = partial(called, sglang_profiles.main)
 
@@ -29,9 +30,9 @@ def test_memory_is_shown_once_for_presets_with_the_same_memory() -> None:
 
 
 def test_one_preset_on_one_release() -> None:
-    done = run("--memory", "--preset", "winner", "--sglang", "0.5.23", "glm-4.7")
-    assert done.stdout.startswith("glm-4.7 on 0.5.23, one GPU: winner\n  available before the load: ")
-    cells = json.loads(run("--json", "--preset", "winner", "--sglang", "0.5.23", "glm-4.7").stdout)
+    done = run("--memory", "--preset", "winner", "--sglang", "latest", "glm-4.7")
+    assert done.stdout.startswith(f"glm-4.7 on {LATEST}, one GPU: winner\n  available before the load: ")
+    cells = json.loads(run("--json", "--preset", "winner", "--sglang", LATEST, "glm-4.7").stdout)
     assert [cell["preset"] for cell in cells] == ["winner"]
     assert cells[0]["memory"]["lines"] == [line.strip() for line in done.stdout.splitlines()[1:]]
     assert cells[0]["memory"]["weights_gib"] == 50.3

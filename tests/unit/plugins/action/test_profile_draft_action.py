@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,32 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action.profile_draft import ActionModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import Source, repository, to_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
+    Source,
+    commented,
+    repository,
+    to_profile,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import key_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Item
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import OWNERS
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import schema_problems
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import render_argv, topology_argv
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import with_sampling
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
+    OFFICIAL,
+    known_images,
+    name_of,
+    schema_problems,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.translate import translate
 from sglang_cases import KNOWLEDGE, ROOT
 
-EMPTY = {"name": "mine", "command": "", "recipe": "", "config": "", "repo": "", "nodes": 1}
-EMPTY |= {"sglang_version": "0.5.23", "image": "docker.io/lmsysorg/sglang:v0.5.23"}
+OURS = max(
+    (one for one in known_images() if one.digest and name_of(one.reference) in OFFICIAL), key=lambda one: one.sglang
+)
+"""SGLang's own image of the newest release of which a profile has one with its digest."""
+EMPTY: dict[str, Any] = {"name": "mine", "command": "", "recipe": "", "config": "", "repo": "", "nodes": 1}
+EMPTY |= {"sglang_version": "", "image": "", "profile_dirs": []}
 
 DOCKER = """docker run -d --gpus all --shm-size 32g --ipc=host -e HF_TOKEN=hf_geheim -e SGLANG_X=1 \\
   -e "NCCL_SOCKET_IFNAME=eth0" -v ~/models:/models -p 30000:30000 lmsysorg/sglang:v0.5.16-cu130 \\
@@ -68,12 +84,13 @@ def test_a_docker_run_becomes_the_profile_that_does_the_same() -> None:
     }
     assert profile["sampling"] == {"temperature": 0.6}
     assert profile["env"] == {"SGLANG_X": "1"}
-    told = {finding["key"]: finding["severity"] for finding in result["findings"] if finding["rule"] == "adopt"}
-    assert told == {
+    left = {finding["key"]: finding["severity"] for finding in result["findings"] if finding["rule"] == "adopt.left"}
+    assert left == {
         "HF_TOKEN": "warning", "NCCL_SOCKET_IFNAME": "info", "docker": "info", "command": "info",
-        "host": "info", "port": "info", "node_rank": "info", "dist_init_addr": "info",
-        "trust_remote_code": "warning",
+        "--host": "info", "--port": "info", "--node-rank": "info", "--dist-init-addr": "info",
     }  # fmt: skip
+    assert [finding["key"] for finding in result["findings"] if finding["rule"] == "adopt"] == ["trust_remote_code"]
+    assert len(result["left_out"]) == len(left)
     assert "geheim" not in json.dumps(result)
 
 
@@ -98,20 +115,26 @@ def test_a_recipe_becomes_a_profile(tmp_path: Path, with_command: bool) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("sglang serve --model-path m --max-num-seqs 4", ("--max-num-seqs", "SGLang has --max-running-requests")),
+        (
+            "sglang serve --model-path m --swap-space=4 --enable-expert-parallel",
+            ("--enable-expert-parallel", "--ep-size"),
+        ),
+        ("sglang serve --model-path m --fp8-gemm-backend x --api-key a --api-key b", ("--fp8-gemm-backend x: ", "***")),
+        ("sglang serve --model-path m --tp 2 --tp 4 --nnodes 4", ("--tp-size 2: is given again",)),
+        ("sglang serve --model-path m --help -- x", ("--help: prints the help", "--: the server takes no positional")),
         ("sglang serve --model-path $MODEL --tp-size 2", ("$MODEL", "Write its value")),
         ("sglang serve --model-path /models/org--m", ("org/m is assumed",)),
         ("A=$HOME sglang serve --model-path m", ("from your shell",)),
         ("bash -c 'sglang serve --model-path m --tp-size 2 --nnodes 1'", ("a DGX Spark has one",)),
-        ("docker run some/image:latest sglang serve --model-path m", ("0.5.23 is assumed",)),
+        ("sglang serve --model-path m", (f"{OURS.reference}'", "an image that a profile lists is taken")),
         ("sglang serve --model-path m --attention-backend fa3", ("attn.fa3_sm12x",)),
         ("bash -lc 'pip install accelerate && sglang serve --model-path m'", ("pip install accelerate", "step before")),
         (
             "docker exec box bash -c 'apt install x\nsglang serve --model-path m'",
-            ("apt install x", "0.5.23 is assumed"),
+            ("apt install x", "is not given"),
         ),
         ("bash -c 'pip install a==5.8 && sglang serve --model-path m'", ("pip install a==5.8", "step before")),
-        ("docker run --env-file .env x:v0.5.20 sglang serve --model-path m", ("--env-file = '.env'", "under env")),
+        ("docker run --env-file .env x:v0.5.20 sglang serve --model-path m", ("--env-file .env", "under env")),
         ("sglang serve --config /cfg.yaml", ("config = '/cfg.yaml'", "are not checked")),
         ("sglang serve --model-path m --quantization nvfp4", ("--quantization modelopt_fp4",)),
     ],
@@ -143,25 +166,49 @@ def test_every_way_to_start_a_container_gives_the_same_profile(before: str) -> N
 LINES = json.loads((ROOT / "tests" / "unit" / "fixtures" / "sglang" / "spark-rows.json").read_text())["rows"]
 
 
-def test_every_flag_of_the_public_lines_is_in_the_profile_or_named_as_left_out() -> None:
-    counted = {"flags": 0, "left": 0}
+def test_the_profile_of_each_public_line_starts_the_same_or_names_what_it_leaves_out() -> None:
+    history, counted = KNOWLEDGE.history, Counter[str]()
     for row in LINES:
-        source = Source(argv=list(row["flags"]), image=f"some/sglang:{row['sglang']}")
-        fallback = {"repo": "", "sglang_version": "0.5.21", "image": ""}
-        profile, _findings = to_profile(source, KNOWLEDGE, "mine", {}, fallback)
-        catalogue = KNOWLEDGE.history.nearest(Version.parse(row["sglang"]))[0]
-        items = parse_flags(catalogue, KNOWLEDGE.history, row["flags"]).items
-        carried = {*profile["server_args"], *OWNERS, *(["preferred_sampling_params"] if "sampling" in profile else [])}
+        catalogue = history.nearest(Version.parse(row["sglang"]))[0]
+        source = Source(argv=list(row["flags"]))
+        fallback = {"repo": "", "sglang_version": row["sglang"], "image": "some/sglang:1"}
+        profile, findings = to_profile(source, KNOWLEDGE, "mine", {}, fallback)
+        text = yaml.safe_load(commented(profile, source.left_out))
+        settings = with_sampling(text["server_args"], text.get("sampling") or {}, "")[0]
+        argv = ["--model-path", text["model"]["repo"], *render_argv(settings, catalogue, history)[0]]
+        argv += ["--revision", text["model"]["revision"]] if "revision" in text["model"] else []
+        again = parse_flags(catalogue, history, [*argv, *topology_argv(text["topology"])])
+        left = [finding for finding in findings if finding.rule == "adopt.left"]
+        items = parse_flags(catalogue, history, row["flags"]).items
         for item in items:
-            done = [item] if item.flag else translate([item], catalogue, KNOWLEDGE.history)[0]
-            names = {key_of(one.flag.name if one.flag else one.option) for one in done}
-            left = {f"--{name.replace('_', '-')}" for name in names} | {one.option for one in done}
-            out = any(word.partition(" ")[0].partition("=")[0] in left for word in source.left)
-            assert names <= carried or out, (row["id"], item.argv, source.left)
-            counted["flags"] += 1
-            counted["left"] += out
+            written = [item] if item.flag else translate([item], catalogue, history)[0]
+            names = {item.option, *(one.option for one in written)}
+            out = [
+                one for one in left if one.key in names and (one.value or "") in (*map(" ".join, [item.words]), "***")
+            ]
+            asked = parse_flags(catalogue, history, [word for one in written for word in one.argv]).stored
+            kept = {dest: again.stored.get(dest, default(catalogue, dest)) for dest in asked}
+            same = bool(asked) and {key: plain(value) for key, value in asked.items()} == {
+                key: plain(value) for key, value in kept.items()
+            }
+            assert same or out or is_directory(item), (row["id"], item.argv, asked, kept, source.left_out)
+            counted["left out" if out else "same"] += 1
     assert len(LINES) == 482
-    assert counted["left"] < counted["flags"] / 4
+    assert counted["left out"] < counted["same"] / 3, counted
+
+
+def default(catalogue: Catalogue, dest: str) -> Any:
+    return next((flag.default for flag in catalogue.flags if flag.dest == dest), None)
+
+
+def plain(value: Any) -> Any:
+    """Return a value whose JSON is not text any more."""
+    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
+
+
+def is_directory(item: Item) -> bool:
+    """Tell whether the flag names a directory, of which the profile has the repository, and a warning says so."""
+    return item.option == "--model-path" and item.words[0].startswith("/")
 
 
 def test_flags_of_another_release_get_their_name_and_those_without_one_are_named() -> None:
@@ -170,9 +217,9 @@ def test_flags_of_another_release_get_their_name_and_those_without_one_are_named
     assert profile["server_args"] == {"cuda_graph_bs_decode": [1, 2, 4, 8]}
     left = {each.partition(":")[0] for each in result["left_out"]}
     assert left == {"--moe-runner-backend b12x", "--fp4-gemm-backend cutlass", "--no-such-flag 3"}
-    for each in result["left_out"]:
-        assert f"left out, because: {each}" in result["msg"]
-        assert f"#   {each}" in result["profile"]
+    assert "error" not in [one["severity"] for one in result["findings"] if one["rule"] == "flag.renamed"]
+    block = "Left out of the source, because:\n  {}".format("\n  ".join(result["left_out"]))
+    assert block in result["msg"] and block.replace("\n", "\n# ").replace("Left", "# Left", 1) in result["profile"]
 
 
 def test_an_imported_profile_is_commented() -> None:
@@ -188,19 +235,54 @@ def test_the_image_is_looked_up_and_a_profile_of_the_model_is_named() -> None:
     profile, result = draft(command=line)
     assert (profile["sglang_version"], profile["images"][0]["carries"]) == ("0.5.10", ["nvidia-cudnn-cu12"])
     assert result["sglang_version"] == "0.5.10"
-    assert result["msg"].startswith("The collection has profiles of this model: glm-4.7")
+    assert result["msg"].startswith("There are profiles of this model: glm-4.7\n")
+
+
+def test_own_profiles_know_images_and_models_too(tmp_path: Path) -> None:
+    line = "docker run mine/x:1 sglang serve --model-path org/Mine"
+    with pytest.raises(AnsibleActionFail, match=r"mine/x:1 does not say .* -e profile_new_sglang_version=RELEASE"):
+        draft(command=line)
+    profile, result = draft(command=line, sglang_version="0.5.19")
+    (tmp_path / "first.yml").write_text(result["profile"].replace("name: mine", "name: first"))
+    profile, result = draft(command=line, profile_dirs=[tmp_path])
+    assert profile["sglang_version"] == "0.5.19"
+    assert result["msg"].startswith("There are profiles of this model: first\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "image", "said"),
+    [
+        ("", "", OURS.reference),
+        ("0.5.14", "", "docker.io/lmsysorg/sglang@sha256:"),
+        ("0.5.12", "", "docker.io/scitrera/dgx-spark-sglang:0.5.12@sha256:"),
+        ("0.5.7", "", "docker.io/lmsysorg/sglang:v0.5.7"),
+        ("0.5.20", "mine/x:8.1.0", "mine/x:8.1.0"),
+        ("", "x/sglang:v0.5.20-cu130", "x/sglang:v0.5.20-cu130"),
+    ],
+)
+def test_release_and_image_fit_each_other(asked: str, image: str, said: str) -> None:
+    profile, result = draft(command="sglang serve --model-path a/b", sglang_version=asked, image=image)
+    assert said in profile["images"][0]["image"]
+    assert profile["images"][0]["sglang"] == profile["sglang_version"] == result["sglang_version"]
+    assert profile["sglang_version"] == (asked or ("0.5.20" if image else OURS.sglang))
+
+
+def test_a_tag_of_another_numbering_is_no_release() -> None:
+    with pytest.raises(AnsibleActionFail, match=r"mine/x:8\.1\.0 does not say"):
+        draft(command="docker run mine/x:8.1.0 sglang serve --model-path a/b")
 
 
 def test_a_repository_may_be_the_address_of_its_page() -> None:
-    for text in ("https://huggingface.co/a/b", "http://www.huggingface.co/a/b/tree/main?x=1", " a/b "):
+    for text in ("https://huggingface.co/a/b", "http://www.huggingface.co/a/b/tree/main?x=1", " a/b ", "hf.co/a/b.git"):
         assert repository(text) == "a/b"
     profile, _result = draft(command="sglang serve --model-path https://huggingface.co/a/b")
     assert profile["model"]["repo"] == "a/b"
 
 
 def test_keys_are_never_written_into_a_profile() -> None:
-    line = "HF_token=geheim sglang serve --model-path m --api-key geheim --admin-api-key=geheim"
-    profile, result = draft(command=line)
+    line = "HF_token=geheim sglang serve --model-path m --api-key geheim --admin-api-key=geheim --hub-token geheim"
+    before = "docker run --label token=geheim -e X_TOKEN=geheim x/y:v0.5.20 bash -c 'hf login --token geheim &&"
+    profile, result = draft(command=f"{before} {line}'")
     assert profile["server_args"] == profile["env"] == {}
     assert "geheim" not in json.dumps(result)
 
@@ -352,7 +434,7 @@ def test_the_model_that_serve_takes_without_a_flag_is_carried_over() -> None:
 )
 def test_the_name_of_a_container_or_a_service_is_no_image(command: str) -> None:
     profile, _result = draft(command=command)
-    assert profile["images"] == [{"sglang": EMPTY["sglang_version"], "image": EMPTY["image"]}]
+    assert profile["images"] == [{"sglang": OURS.sglang, "image": OURS.reference}]
 
 
 @pytest.mark.parametrize(
@@ -396,8 +478,7 @@ def test_an_address_or_a_rank_from_the_shell_is_no_mistake() -> None:
     profile, result = draft(command=line)
     assert (profile["topology"]["nodes"], profile["server_args"]) == (2, {})
     assert not [each for each in result["findings"] if each["severity"] == "error"]
-    keys = [each["key"] for each in result["findings"] if each["rule"] == "adopt"]
-    assert keys[-2:] == ["node_rank", "dist_init_addr"]
+    assert [each.partition(" ")[0] for each in result["left_out"]] == ["--node-rank", "--dist-init-addr"]
 
 
 def test_a_value_from_the_shell_is_reported_once() -> None:
@@ -405,7 +486,7 @@ def test_a_value_from_the_shell_is_reported_once() -> None:
     assert [each["key"] for each in result["findings"] if each["severity"] == "error"] == ["--tp-size"]
 
 
-@pytest.mark.parametrize("repo", ["Qwen/Qwen3-8B@abc", "hf.co/Qwen/Qwen3-8B", "https://example.com/Qwen/Qwen3-8B"])
+@pytest.mark.parametrize("repo", ["Qwen/Qwen3-8B@abc", "hf.example/Qwen/Qwen3-8B", "https://example.com/Qwen/Qwen3-8B"])
 def test_what_is_no_repository_is_refused(repo: str) -> None:
     result = ActionModule.act(None, EMPTY | {"command": f"sglang serve --model-path {repo}"}, {})
     assert f"model.repo: '{repo}' does not match" in result["msg"]
@@ -444,7 +525,7 @@ def test_the_revision_of_a_recipe_is_kept_and_a_misspelt_key_is_named(tmp_path: 
     path.write_text(yaml.safe_dump({**RECIPE, "model_revision": "abc123", "contaner": "x", "solo_only": True}))
     profile, result = draft(recipe=str(path))
     assert profile["model"]["revision"] == "abc123"
-    assert "contaner = 'x': is not read from a recipe" in result["msg"]
+    assert "contaner x: is not read from a recipe" in result["msg"]
     assert "solo_only" not in result["msg"]
 
 

@@ -11,26 +11,22 @@ import re
 from typing import Any
 
 import pytest
-import yaml
+from ansible_collections.gb10.cluster.plugins.action.profile_draft import ActionModule
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.schema import load_schema
 from ansible_plays import ansible
-from jinja2 import StrictUndefined, Template
 from sglang_cases import ROOT
 
-ROLE = ROOT / "roles/profile_new"
-_OFFERED = re.compile(r"^( *)# ( *(?:- .*|[a-z_-]+:(?: .*)?))$", re.MULTILINE)
+PLAYBOOK = ROOT / "playbooks" / "profile_new.yml"
+_OFFERED = re.compile(r"^( *)# ([a-z_-]+: )", re.MULTILINE)
+OPTIONS = {"name": "mine", "command": "", "recipe": "", "config": "", "repo": "org/Mine", "nodes": 4}
+OPTIONS |= {"sglang_version": "", "image": "", "profile_dirs": []}
 
 
 def written(tmp_path: Any, offered: bool) -> dict[str, Any]:
     """Write a new profile as the role does, with or without its commented settings, and load it."""
-    values = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
-    given = {"dir": str(tmp_path), "name": "mine", "repo": "org/Mine", "nodes": 4}
-    values |= {f"profile_new_{key}": value for key, value in given.items()}
-    values["__profile_new_script"] = "scripts/sglang_profiles.py"
-    template = Template((ROLE / "templates/profile.yml.j2").read_text(encoding="utf-8"), undefined=StrictUndefined)
-    text = template.render(values)
+    text = ActionModule.act(None, OPTIONS, {})["profile"]
     path = tmp_path / "mine.yml"
     path.write_text(_OFFERED.sub(r"\1\2", text) if offered else text, encoding="utf-8")
     return read_profile(path)
@@ -56,13 +52,23 @@ def test_a_new_profile_offers_every_key_of_the_schema(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("given", ["name=mine", "profile_name=mine"])
 def test_the_playbook_takes_profile_name_and_refuses_the_reserved_name(tmp_path: Any, given: str) -> None:
-    playbook = str(ROOT / "playbooks" / "profile_new.yml")
     own = f"profile_new_dir={tmp_path}"
-    words = ["-i", "localhost,", playbook, "-e", own, "-e", "repo=org/Mine"]
+    words = ["-i", "localhost,", str(PLAYBOOK), "-e", own, "-e", "repo=org/Mine"]
     done = ansible("ansible-playbook", *words, "-e", given)
     assert (tmp_path / "mine.yml").exists() == (given == "profile_name=mine"), done.stdout + done.stderr
     wanted = "ansible-playbook -i localhost, gb10.cluster.serve" if done.returncode == 0 else "-e profile_name=NAME"
     assert wanted in " ".join(done.stdout.split())
+    if done.returncode == 0:
+        release = read_profile(tmp_path / "mine.yml")["sglang_version"]
+        assert f"--reasons --sglang {release} mine" in " ".join(done.stdout.replace("\\\n", " ").split())
+
+
+def test_a_profile_that_exists_is_kept_and_the_run_says_so(tmp_path: Any) -> None:
+    (tmp_path / "mine.yml").write_text("mine\n")
+    given = {"profile_name": "mine", "repo": "org/Mine", "profile_new_dir": str(tmp_path)}
+    done = ansible("ansible-playbook", "-i", "localhost,", str(PLAYBOOK), "-e", json.dumps(given))
+    assert (tmp_path / "mine.yml").read_text() == "mine\n"
+    assert "existed and was not changed" in " ".join(done.stdout.split()), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("where", [{"gb10_profile_dirs": ["own"]}, {"profile_new_dir": "own"}])
@@ -70,8 +76,7 @@ def test_the_playbook_writes_a_profile_and_facts_from_a_configuration(tmp_path: 
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen3MoeForCausalLM"], "num_hidden_layers": 48}')
     # A relative directory is below the directory in which the user runs the playbook.
     given = {"profile_name": "mine", "repo": "org/Mine", "config": str(tmp_path), **where}
-    playbook = str(ROOT / "playbooks" / "profile_new.yml")
-    words = ["-i", "localhost,", playbook, "-e", json.dumps(given)]
+    words = ["-i", "localhost,", str(PLAYBOOK), "-e", json.dumps(given)]
     env = os.environ | {"PWD": str(tmp_path)}
     done = ansible("ansible-playbook", *words, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
