@@ -380,17 +380,15 @@ def _image(
     """Return the image and its release; raise ValueError if the user has to say the release."""
     image, asked = found.image or fallback["image"], fallback["sglang_version"]
     if not image:
-        fits = [one for one in images if one.sglang == asked or (not asked and name_of(one.reference) in OFFICIAL)]
-        best = max(
-            (one for one in fits if one.digest),
-            key=lambda one: (Version.parse(one.sglang), name_of(one.reference) in OFFICIAL),
-            default=None,
-        )
+        fits = [one for one in images if one.digest and (one.sglang == asked or not (asked or one.profile))]
+        best = max(fits, key=lambda one: (Version.parse(one.sglang), not one.profile), default=None)
         if best is None and not asked:
             raise ValueError("nothing says which SGLang to use. Give -e profile_new_sglang_version=RELEASE")
         image = best.reference if best else f"docker.io/{OFFICIAL[0]}:v{asked}"
-        known = "an image that a profile lists" if best else "SGLang's own image, which no profile lists"
-        reason = f"is not given; {known} is taken"
+        known = (
+            (best.describe("gb10") or f"an image of the profile {best.profile}") if best else "nothing is known of it"
+        )
+        reason = f"was not given, and is taken: {known}"
         found.note("warning", "image", image, reason, "Give another one with -e profile_new_image=IMAGE")
     listed, tagged = look_up(images, image), Version.find(release_in(image))
     newest = knowledge.history.catalogues[-1].version
@@ -401,7 +399,7 @@ def _image(
             f" docker run --rm {image} python3 -c 'import sglang; print(sglang.__version__)' prints it"
         )
     if listed and asked and asked != listed.sglang:
-        reason = f"contains SGLang {listed.sglang} by the profile {listed.profile}, and not {asked}"
+        reason = f"contains SGLang {listed.sglang}, as {listed.profile or 'images.json'} says, and not {asked}"
         found.note("warning", "image", image, reason, "Correct profile_new_sglang_version or the image")
     if not listed and name_of(image) not in OFFICIAL:
         reason = "is not SGLang's own and in no profile; its programs run on your nodes with the rights of the pods"

@@ -26,19 +26,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue imp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import render_argv, topology_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import with_sampling
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
-    OFFICIAL,
-    known_images,
-    name_of,
-    schema_problems,
-)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import official_images, schema_problems
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.translate import translate
 from sglang_cases import KNOWLEDGE, ROOT
 
-OURS = max(
-    (one for one in known_images() if one.digest and name_of(one.reference) in OFFICIAL), key=lambda one: one.sglang
-)
-"""SGLang's own image of the newest release of which a profile has one with its digest."""
+OURS = max(official_images(), key=lambda image: Version.parse(image.sglang))
 EMPTY: dict[str, Any] = {"name": "mine", "command": "", "recipe": "", "config": "", "repo": "", "nodes": 1}
 EMPTY |= {"sglang_version": "", "image": "", "profile_dirs": []}
 
@@ -126,12 +118,12 @@ def test_a_recipe_becomes_a_profile(tmp_path: Path, with_command: bool) -> None:
         ("sglang serve --model-path /models/org--m", ("org/m is assumed",)),
         ("A=$HOME sglang serve --model-path m", ("from your shell",)),
         ("bash -c 'sglang serve --model-path m --tp-size 2 --nnodes 1'", ("a DGX Spark has one",)),
-        ("sglang serve --model-path m", (f"{OURS.reference}'", "an image that a profile lists is taken")),
+        ("sglang serve --model-path m", (f"{OURS.reference}'", "was not given, and is taken: SGLang's own")),
         ("sglang serve --model-path m --attention-backend fa3", ("attn.fa3_sm12x",)),
         ("bash -lc 'pip install accelerate && sglang serve --model-path m'", ("pip install accelerate", "step before")),
         (
             "docker exec box bash -c 'apt install x\nsglang serve --model-path m'",
-            ("apt install x", "is not given"),
+            ("apt install x", "was not given"),
         ),
         ("bash -c 'pip install a==5.8 && sglang serve --model-path m'", ("pip install a==5.8", "step before")),
         ("docker run --env-file .env x:v0.5.20 sglang serve --model-path m", ("--env-file .env", "under env")),
@@ -253,7 +245,7 @@ def test_own_profiles_know_images_and_models_too(tmp_path: Path) -> None:
     ("asked", "image", "said"),
     [
         ("", "", OURS.reference),
-        ("0.5.14", "", "docker.io/lmsysorg/sglang@sha256:"),
+        ("0.5.19", "", "docker.io/lmsysorg/sglang:v0.5.19-cu130@sha256:"),
         ("0.5.12", "", "docker.io/scitrera/dgx-spark-sglang:0.5.12@sha256:"),
         ("0.5.7", "", "docker.io/lmsysorg/sglang:v0.5.7"),
         ("0.5.20", "mine/x:8.1.0", "mine/x:8.1.0"),
