@@ -65,7 +65,7 @@ def test_reasons_name_remedy_and_source_once_with_warnings_and_versions() -> Non
 
 
 def test_an_image_without_a_digest_and_facts_without_a_configuration_are_said() -> None:
-    said = run("qwen3-235b", "--reasons", "--sglang", "0.5.21").stdout
+    said = run("qwen3-235b", "--reasons", "--sglang", "0.5.23").stdout
     assert "v0.5.23': it names no digest; a tag can be moved" in said
     assert "facts of the model: reported, no config.json was at hand" in run("mistral-large-3", "--memory").stdout
     assert "facts of the model" not in run("gpt-oss-120b", "--memory").stdout
