@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let ranks of real NCCL hang in six ways, and print what the judge says of what NCCL and the ranks show.
+"""Let ranks of real NCCL hang in five ways, and print what the judge says of what NCCL and the ranks show.
 
     tests/gpu/hang.py [FAULT]...
 
@@ -9,7 +9,7 @@ Needs one NVIDIA GPU and PyTorch. Each rank has its own NCCL_HOSTID, so NCCL tak
 each, and Socket between them. There are no rails, and the ranks share an address, so a rank is NCCL's own number.
 Rank 1 of four always has the fault. The exit status is the number of faults that no finding names.
 
-Seen on one H200 (PyTorch 2.11, NCCL 2.28.9), 2026-11-29: all six are named. NCCL answers at once, also about a rank
+Seen on one H200 (PyTorch 2.11, NCCL 2.28.9), 2026-11-29: all five are named. NCCL answers at once, also about a rank
 that has ended or is stopped; its JSON then lacks a comma. It does not count what a CUDA graph repeats: stacks tell.
 """
 
@@ -38,9 +38,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._supervisor.hang impo
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.evidence import Evidence
 
 RANKS, CULPRIT = 4, 1
-# Words of the finding for each fault; an empty one is a group in which nothing is wrong.
+# Words of the finding for each fault
 FAULTS = {
-    "none": ("nothing was found",),
     "stopped": ("rank 1: its process", "is stopped (state T)"),
     "killed": ("NCCL gets no answer from NCCL's rank 1",),
     "late": ("NCCL's rank 1 is behind", "AllReduce"),
