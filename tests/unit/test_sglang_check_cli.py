@@ -43,7 +43,7 @@ def test_a_refused_line_says_why_and_what_instead() -> None:
     found = answer("--sglang", "latest", "--", *GOOD, "--disable-piecewise-cuda-graph")
     assert found["sglang"] == LATEST
     assert found["accepted"] is False
-    assert [f["rule"] for f in found["findings"] if f["severity"] == "error"] == ["graph.flags.rename"]
+    assert [f["rule"] for f in found["findings"] if f["severity"] == "error"] == ["flag.renamed"]
     first = found["findings"][0]
     assert {"rule", "severity", "message", "remedy", "flag", "key", "value"} <= set(first)
     assert "--cuda-graph-backend-prefill=disabled" in found["translated"]
@@ -56,7 +56,7 @@ def test_a_refused_line_says_why_and_what_instead() -> None:
         ("0.5.10", "--cuda-graph-backend-prefill=disabled", "--disable-piecewise-cuda-graph"),
         ("0.5.13", "--cuda-graph-backend-prefill=tc_piecewise", "--enforce-piecewise-cuda-graph"),
         ("0.5.13", "--cuda-graph-backend-decode=disabled", "--disable-cuda-graph"),
-        ("0.5.13", "--cuda-graph-backend-prefill=full", "it has no counterpart"),
+        ("0.5.13", "--cuda-graph-backend-prefill=full", "Remove it, or run SGLang 0.5.14 or later"),
         ("0.5.13", "--cuda-graph-max-bs-decode=8", "--cuda-graph-max-bs=8"),
         ("0.5.23", "--cuda-graph-max-bs=8", "--cuda-graph-max-bs-decode"),
         ("0.5.19", "--cuda-graph-max-bs=8", "--cuda-graph-max-bs-decode"),
@@ -67,8 +67,8 @@ def test_a_flag_of_another_release_is_reported_once_with_what_does_the_same_here
 ) -> None:
     findings = answer("--sglang", version, "--", *GOOD, flag)["findings"]
     about = [f for f in findings if f["key"] == flag.partition("=")[0] and f["severity"] != "info"]
-    assert [(f["rule"], f["value"]) for f in about] == [("graph.flags.rename", flag.partition("=")[2])]
-    assert about[0]["remedy"].endswith(remedy)
+    assert [f["value"] for f in about] == [flag.partition("=")[2]]
+    assert remedy in about[0]["remedy"]
 
 
 def test_rules_judge_what_a_flag_of_another_release_means() -> None:

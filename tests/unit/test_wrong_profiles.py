@@ -120,8 +120,6 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
 
 # the same for settings that SGLang accepts and then changes
 SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
-    (GEMMA, "mtp-4", "0.5.13", {**STOCK, **args(speculative_draft_model_path="/models/draft")},
-     "spec.alias.remote_fetch", "architecture"),
     (NEMOTRON, "no-spec", "0.5.13", {**STOCK, **args(max_mamba_cache_size=96, max_running_requests=48)},
      "mamba.slots", "to 32"),
     (NEMOTRON, "mtp-3-4", "0.5.14", {**STOCK, **args(max_mamba_cache_size=96, max_running_requests=32)},
@@ -132,7 +130,6 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
     (NEMOTRON, "no-spec", None, args(fp4_gemm_backend="flashinfer_cudnn"), "fp4gemm.cudnn", "flashinfer_cutlass"),
     (QWEN, "winner", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "cutlass"),
-    (GLM, "flashinfer-cutlass-flashinfer", None, {}, "moe.nvfp4.fi_cutlass", "0.5.12"),
 ]  # fmt: skip
 
 

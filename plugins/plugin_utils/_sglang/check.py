@@ -29,7 +29,7 @@ from .._paths import PROFILES
 from .argv import parse_flags
 from .catalogue import History, Parsed, load_history
 from .context import build_context
-from .facts import Facts, Setting
+from .facts import GPUS, Facts, Setting
 from .resolve import Change, resolved_key
 from .rules import RuleBook, judge_flags, load_rules
 from .translate import translate
@@ -43,6 +43,7 @@ SETTINGS = {
     "prefill_graph": 2,
     "spec": 3,
     "kv_cache_dtype": 2,
+    "gpu": 2,
     "draft_tokens": 1,
     "tp_size": 1,
     "sglang": 1,
@@ -51,9 +52,8 @@ SETTINGS = {
 
 KERNELS = ("moe_runner_backend", "attention_backend")
 
-FEW, SAME = 3, 2
-"""Runs that show whether a runner and an attention backend work with an architecture, and whether these settings do: a
-single launch may have failed, or worked, for a reason that its log does not have."""
+LOGS = 2
+"""Logs that show that settings work: a single launch may have worked for a reason that its log does not have."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,10 @@ class Run:
     outcome: str = ""
     accepts: tuple[str, ...] = ()
 
-    def differences(self, settings: Mapping[str, Any]) -> list[str]:
+    def differences(self, other: Run) -> list[str]:
         """Return the names of the settings that differ."""
-        return [name for name in SETTINGS if self.settings.get(name) != settings.get(name)]
+        mine, others = ({"gpu": run.gpu, **run.settings} for run in (self, other))
+        return [name for name in SETTINGS if mine.get(name) != others.get(name)]
 
 
 @lru_cache(maxsize=4)
@@ -106,8 +107,8 @@ def as_row(run: Run) -> dict[str, Any]:
 class Evidence:
     """What published launches say of a command line: lines for people, a finding or none, and whether one like it ran.
 
-    ``alike`` are the launches with the same architecture, quantization, runner and attention on the same GPU,
-    ``nearest`` those of them that differ least.
+    ``alike`` are the launches with the same architecture, quantization, runner and attention on a GPU of the same
+    family, ``nearest`` those of them that differ least.
     """
 
     alike: tuple[Run, ...] = ()
@@ -118,7 +119,7 @@ class Evidence:
     def proven(self) -> bool:
         """Return whether there are launches with exactly these settings in several logs, all of which worked."""
         logs = {log_of(run.source) for run in self.nearest}
-        return len(logs) >= SAME and not self.differs and all(run.works for run in self.nearest)
+        return len(logs) >= LOGS and not self.differs and all(run.works for run in self.nearest)
 
     @property
     def lines(self) -> list[str]:
@@ -130,7 +131,8 @@ class Evidence:
             first.settings.get(name, "default") for name in ("moe_runner_backend", "attention_backend")
         )
         kind = f"{first.arch}{f' ({first.quant})' if first.quant else ''}, runner {runner}, attention {attention}"
-        found = [f"published runs of {kind} on {first.gpu}: {_counted(self.alike)}"]
+        gpus = " and ".join(sorted({run.gpu for run in self.alike}))
+        found = [f"published runs of {kind} on {gpus}: {_counted(self.alike)}"]
         if len(self.nearest) < len(self.alike) or self.differs:
             how = f"differ in {', '.join(self.differs)}" if self.differs else "have the same settings"
             found.append(f"the nearest {how}: {_counted(self.nearest)}; {self.nearest[0].source}")
@@ -138,10 +140,9 @@ class Evidence:
 
     @property
     def finding(self) -> Finding | None:
-        """Return a warning if no such launch worked."""
-        few = len(self.alike) >= FEW and not any(run.works for run in self.alike)
-        same = len(self.nearest) >= SAME and not self.differs and not any(run.works for run in self.nearest)
-        if not (few or same):
+        """Return a warning if no launch like it worked, or none with the same settings."""
+        judged = self.alike if self.differs else self.nearest
+        if not judged or any(run.works for run in judged):
             return None
         remedy = "Take the settings of a run that worked, or look whether the cause is mended in your image"
         return Finding("warning", "published.failed", "command", None, "; ".join(self.lines), remedy)
@@ -153,20 +154,26 @@ def _counted(runs: Sequence[Run]) -> str:
     return f"{works} of {len(runs)} worked" + (f" (a failure: {why})" if why else "")
 
 
+def _family(gpu: str) -> int:
+    """Return the first number of a GPU's compute capability: kernels are compiled for a family."""
+    return GPUS[gpu][0] // 10
+
+
 def search(runs: Sequence[Run], wanted: Run) -> Evidence:
     """Return what the published launches say of a command line, given as a launch."""
     alike = [
         run
         for run in runs
-        if (run.gpu, run.arch, run.quant) == (wanted.gpu, wanted.arch, wanted.quant)
-        and not set(run.differences(wanted.settings)) & set(KERNELS)
+        if (run.arch, run.quant) == (wanted.arch, wanted.quant)
+        and _family(run.gpu) == _family(wanted.gpu)
+        and not set(run.differences(wanted)) & set(KERNELS)
     ]
     if not alike or not wanted.arch:
         return Evidence()
-    far = {id(run): sum(SETTINGS[name] for name in run.differences(wanted.settings)) for run in alike}
+    far = {id(run): sum(SETTINGS[name] for name in run.differences(wanted)) for run in alike}
     least = min(far.values())
     nearest = [run for run in alike if far[id(run)] == least]
-    differs = dict.fromkeys(name for run in nearest for name in run.differences(wanted.settings))
+    differs = dict.fromkeys(name for run in nearest for name in run.differences(wanted))
     return Evidence(tuple(alike), tuple(nearest), tuple(differs))
 
 
@@ -268,7 +275,7 @@ def check(
     meant = _with_translations(parsed, parse_flags(catalogue, knowledge.history, translated))
     history, book = knowledge.history, knowledge.rules
     context, changes = build_context(catalogue, history, version, meant, facts, setting, book.groups)
-    told = judge_flags(book, context, version, meant.items, catalogue, history)
+    told = judge_flags(book, context, version, meant.items)
     if facts.arch is None:
         reason = "the rules about architectures were not applied"
         findings.append(Finding("info", "model.unknown", "architecture", None, reason, "Name the architecture"))

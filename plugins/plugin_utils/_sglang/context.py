@@ -81,13 +81,12 @@ def _architecture(context: dict[str, Any], catalogue: Catalogue, history: Histor
     """Set whether the release has the model's class, and a suggestion if no release has it."""
     arch = context["arch"]
     context["arch_known"] = arch is None or arch in catalogue.architectures
-    context["arch_hint"], context["arch_elsewhere"] = "", False
+    context["arch_hint"] = ""
     if context["arch_known"]:
         return
     having = [str(other.version) for other in history.catalogues if arch in other.architectures]
     close = get_close_matches(arch or "", catalogue.architectures, n=1)
     meant = f" (did you mean {close[0]}?)" if close else ""
-    context["arch_elsewhere"] = bool(having)
     context["arch_hint"] = f" ({having[0]} to {having[-1]})" if having else meant
 
 
@@ -101,16 +100,12 @@ def _override(text: Any) -> dict[str, Any] | None:
 
 
 def _packages(context: dict[str, Any], catalogue: Catalogue, setting: Setting) -> None:
-    """Set the package versions that the image carries, else those that the release's wheel pins."""
-    for key, name, limit, since in (
-        ("transformers", "transformers", "transformers_58", "5.8"),
-        ("flashinfer", "flashinfer_python", "flashinfer_0616", "0.6.16"),
-    ):
-        pinned = Version.find(catalogue.requires.get(name))
-        start = f"{key}>="
-        carried = Version.find(next((w.removeprefix(start) for w in setting.carries if w.startswith(start)), None))
-        context[key] = str(carried or pinned or "an unknown version")
-        context[limit] = any(found.within(since, None) for found in (carried, pinned) if found)
+    """Set the version of transformers that the image carries, else the one that the release's wheel pins."""
+    start = "transformers>="
+    pinned = Version.find(catalogue.requires.get("transformers"))
+    carried = Version.find(next((w.removeprefix(start) for w in setting.carries if w.startswith(start)), None))
+    context["transformers"] = str(carried or pinned or "an unknown version")
+    context["transformers_58"] = any(found.within("5.8", None) for found in (carried, pinned) if found)
 
 
 def build_context(

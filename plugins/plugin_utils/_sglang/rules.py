@@ -24,9 +24,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .catalogue import Catalogue, History, Item
+from .catalogue import Item
 from .context import Groups
-from .translate import spelling
 
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
@@ -131,8 +130,8 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:
     return left is not None and right is not None and bool(_ORDER[type(op)](left, right))
 
 
-EVIDENCE = ("measured", "reported", "derived", "refuted")
-"""Kinds of evidence: seen on hardware, reported by somebody, read in the source, contradicted by published launches."""
+EVIDENCE = ("measured", "reported", "derived")
+"""Kinds of evidence: seen on hardware, reported by somebody, read in the source."""
 
 
 @dataclass(frozen=True)
@@ -240,33 +239,16 @@ def _finding(rule: Rule, context: Mapping[str, Any], extra: Mapping[str, Any]) -
     )
 
 
-def _replacements(rule: Rule, item: Item, catalogue: Catalogue, history: History) -> dict[str, Any]:
-    """Return the message words for a rule about flag names: the flag, its successor, and its name in the release."""
-    here = spelling(item, catalogue, history)
-    return {
-        "flag": item.written,
-        "value": " ".join(item.words) or None,
-        "counterpart": rule.flags[item.written],
-        "successor": history.successor(item.written) or "the new flag",
-        "predecessor": {None: "none, it has no counterpart", "": "none, it always behaves that way"}.get(here, here),
-    }
-
-
-def judge_flags(
-    book: RuleBook,
-    context: Mapping[str, Any],
-    version: Version,
-    items: Sequence[Item],
-    catalogue: Catalogue,
-    history: History,
-) -> list[Finding]:
+def judge_flags(book: RuleBook, context: Mapping[str, Any], version: Version, items: Sequence[Item]) -> list[Finding]:
     """Return the findings about flags whose names and facts are in ``context``; raise ValueError for a wrong rule."""
     applied: list[Finding] = []
     for rule in book.rules:
         if version.within(rule.first, rule.last):
             applied += [_finding(rule, context, extra) for extra in conditions_met(rule, context)]
-            named = [item for item in items if item.written in rule.flags]
-            applied += [_finding(rule, context, _replacements(rule, item, catalogue, history)) for item in named]
+            for item in items:
+                if item.written in rule.flags:
+                    words = {"flag": item.written, "value": " ".join(item.words) or None}
+                    applied.append(_finding(rule, context, {**words, "counterpart": rule.flags[item.written]}))
     return applied
 
 

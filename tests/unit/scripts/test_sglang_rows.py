@@ -39,11 +39,19 @@ def test_warnings_tell_launches_that_failed_from_those_that_worked(outcomes: lis
     """A warning that most working launches get is a note: of 282 that worked, 201 were warned of before."""
     score = summarize(outcomes)
     assert score["fails"]["refused"] >= 84
+    assert score["fails"]["warned"] >= 72
     assert {row["id"] for row in score["fails_silent"]} >= IMAGE_SAYS
-    assert len(score["fails_silent"]) <= 7
-    told = [sum(one.severity == "warning" for one in each.report.findings) for each in outcomes if each.works]
-    assert sum(told) / len(told) <= 0.7
-    assert score["works"]["warned"] <= 97
+    assert score["works"]["warned"] <= 82
+
+
+def test_the_score_is_that_of_each_set_apart(outcomes: list[Outcome]) -> None:
+    """A set that rules were written for says less than "later", which was scored before anything was changed for it."""
+    sets = summarize(outcomes)["sets"]
+    assert list(sets) == ["recorded", "cases", "later"]
+    assert all(part["warnings_per_launch"] <= 0.4 and part["refused"] == 0 for part in sets.values())
+    # The release's own resolver refuses this one.
+    assert (sets["cases"]["not_named"], sets["cases"]["causes"]) == (["sglang#39080"], 10)
+    assert (sets["later"]["named"], sets["later"]["causes"]) == (0, 6)
 
 
 def test_an_error_never_contradicts_a_launch_that_worked() -> None:

@@ -185,7 +185,7 @@ def test_the_profile_of_each_public_line_starts_the_same_or_names_what_it_leaves
             }
             assert same or out or is_directory(item), (row["id"], item.argv, asked, kept, source.left_out)
             counted["left out" if out else "same"] += 1
-    assert len(LINES) == 482
+    assert len(LINES) >= 482
     assert counted["left out"] < counted["same"] / 3, counted
 
 

@@ -44,8 +44,6 @@ CASES = [
     ("attn.gemma4.allow", "error", "0.5.20", "--attention-backend fa4", GEMMA,
      "0.5.22", "--attention-backend fa4", GEMMA),
     ("attn.gemma4.unset", "warning", "0.5.10", "", GEMMA, "0.5.11", "", GEMMA),
-    ("attn.mla_only", "warning", "0.5.13", "--attention-backend trtllm_mla", GLM,
-     "0.5.13", "--attention-backend trtllm_mla", DEEPSEEK),
     ("attn.mla_only", "error", "0.5.21", "--decode-attention-backend trtllm_mha", DEEPSEEK,
      "0.5.21", "--decode-attention-backend trtllm_mha", GLM),
     ("attn.fa3_sm12x", "error", "0.5.20", "--mm-attention-backend fa3", {"arch": "Qwen3VLForConditionalGeneration"},
@@ -79,8 +77,6 @@ CASES = [
     ("kv.nvfp4", "error", "0.5.16", "--kv-cache-dtype nvfp4", GPTOSS,
      "0.5.16", "--kv-cache-dtype nvfp4 --attention-backend trtllm_mha", GPTOSS),
     ("kv.nvfp4", "error", "0.5.16", f"{NVFP4_KV} {EAGLE} 4", {**QWEN, "patches": ()}, "0.5.16", NVFP4_KV, QWEN),
-    ("kv.nvfp4", "warning", "0.5.16", NVFP4_KV, QWEN, "0.5.16", "--kv-cache-dtype fp8_e4m3", QWEN),
-    ("kv.nvfp4", "warning", "0.5.21", "--kv-cache-dtype nvfp4", QWEN, "0.5.20", "--kv-cache-dtype nvfp4", QWEN),
     ("attn.inkling.allow", "error", "0.5.16", "--attention-backend flashinfer", INKLING,
      "0.5.16", "--attention-backend triton", INKLING),
 ]  # fmt: skip

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .words import EAGLE, GEMMA, GLM, INKLING, K2, MINIMAX, MOVA, QWEN, SIZES
+from .words import EAGLE, GEMMA, GLM, K2, MINIMAX, MOVA, QWEN, SIZES
 
 CASES = [
     ("graph.eager_regime", "error", "0.5.10", f"{SIZES} --ep-size 4 --disable-cuda-graph", QWEN,
@@ -21,13 +21,6 @@ CASES = [
      "0.5.10", "--cuda-graph-max-bs 32 --max-running-requests 32", GEMMA),
     ("graph.eager_regime", "info", "0.5.23", "--cuda-graph-max-bs-decode 8 --max-running-requests 32", QWEN,
      "0.5.23", "--cuda-graph-max-bs-decode 32 --max-running-requests 32", QWEN),
-    ("graph.flags.rename", "error", "0.5.20", "--cuda-graph-max-bs 8", {}, "0.5.20", "--cuda-graph-max-bs-decode 8",
-     {}),
-    ("graph.flags.rename", "warning", "0.5.19", "--mamba-scheduler-strategy no_buffer", {}, "0.5.13",
-     "--mamba-scheduler-strategy no_buffer", {}),
-    ("graph.flags.rename", "warning", "0.5.23", "--disable-cuda-graph", {}, "0.5.13", "--disable-cuda-graph", {}),
-    ("graph.flags.rename", "error", "0.5.13", "--cuda-graph-backend-prefill disabled", {}, "0.5.14",
-     "--cuda-graph-backend-prefill disabled", {}),
     ("graph.piecewise.autooff", "info", "0.5.10", "", QWEN, "0.5.10", "", GLM),
     ("graph.piecewise.autooff", "info", "0.5.23", "", GEMMA, "0.5.9", "", GEMMA),
     ("graph.piecewise.autooff", "info", "0.5.15", "", QWEN, "0.5.16", "", QWEN),
@@ -37,8 +30,6 @@ CASES = [
     ("graph.piecewise.autooff", "info", "0.5.12", f"{EAGLE} 4", {}, "0.5.14", f"{EAGLE} 4", {}),
     ("graph.piecewise.nvfp4", "error", "0.5.10", "", {**GLM, "patches": ()}, "0.5.10", "",
      {**GLM, "patches": (), "carries": ("sglang#23745",)}),
-    ("graph.piecewise.nvfp4", "warning", "0.5.10", "", GLM, "0.5.10", "--disable-piecewise-cuda-graph", GLM),
-    ("graph.piecewise.nvfp4", "warning", "0.5.12", "", GLM, "0.5.12", "", {**GLM, "carries": ("sglang#23745",)}),
     ("graph.piecewise.nvfp4", "info", "0.5.14", "", GLM, "0.5.15", "", GLM),
     ("graph.piecewise.nvfp4", "info", "0.5.16", "--cuda-graph-backend-prefill tc_piecewise", GLM, "0.5.16", "", GLM),
     ("hw.other", "error", "0.5.16", "--attention-backend aiter", {}, "0.5.16", "--attention-backend triton", {}),
@@ -50,13 +41,6 @@ CASES = [
     ("model.arch.unsupported", "warning", "0.5.10", "", GEMMA, "0.5.11", "", GEMMA),
     ("model.arch.unsupported", "error", "0.5.10", "", {**GEMMA, "patches": ()},
      "0.5.10", "", {**GEMMA, "patches": (), "carries": (GEMMA["arch"],)}),
-    ("model.inkling", "warning", "0.5.17", "--disable-prefill-cuda-graph --kv-cache-dtype fp8_e4m3", INKLING,
-     "0.5.17", "--disable-prefill-cuda-graph", INKLING),
-    ("model.inkling", "warning", "0.5.17", "", INKLING, "0.5.17", "--disable-prefill-cuda-graph", INKLING),
-    ("model.inkling", "warning", "0.5.17", f"--disable-prefill-cuda-graph {EAGLE} 4 --page-size 128", INKLING,
-     "0.5.17", f"--disable-prefill-cuda-graph {EAGLE} 4 --page-size 1", INKLING),
-    ("model.inkling", "warning", "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend flashinfer_cutlass",
-     INKLING, "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend marlin", INKLING),
     ("model.k2horizon", "warning", "0.5.20", "", K2, "0.5.20", "", {**K2, "carries": ("xllm-fp8",)}),
     ("model.k2horizon", "error", "0.5.20", "", {**K2, "patches": ()}, "0.5.20", "",
      {**K2, "quantization": "compressed-tensors", "patches": ()}),

@@ -11,8 +11,6 @@ FLASHINFER_STATES = "--linear-attn-decode-backend flashinfer"
 LFM2 = {"arch": "Lfm2ForCausalLM"}
 
 CASES = [
-    ("cache.hierarchical", "warning", "0.5.11", "--enable-hierarchical-cache --enable-deterministic-inference", {},
-     "0.5.11", "--enable-hierarchical-cache", {}),
     ("ctx.derived", "error", "0.5.13", "--context-length 524288", {"max_context": 262144},
      "0.5.13", """--context-length 524288 --json-model-override-args '{"max_position_embeddings": 524288}'""",
      {"max_context": 262144}),

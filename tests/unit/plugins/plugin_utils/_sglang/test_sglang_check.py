@@ -39,6 +39,9 @@ def test_launches_are_counted_and_the_nearest_says_how_it_differs() -> None:
     ]
     assert found.finding is None
     assert search(runs, run()).lines[1] == "the nearest have the same settings: 1 of 1 worked; log.md:1@abc"
+    (line, nearest) = search((replace(run(), gpu="b200"),), replace(run(), gpu="b300")).lines
+    assert "on b200: 1 of 1 worked" in line
+    assert nearest.startswith("the nearest differ in gpu: ")
 
 
 @pytest.mark.parametrize(
@@ -53,11 +56,12 @@ def test_another_gpu_model_or_kernel_is_no_evidence(other: dict[str, Any]) -> No
     ("runs", "warned"),
     [
         ((run(False, tp_size=1), run(False, tp_size=2), run(False, tp_size=8)), True),
-        ((run(False, tp_size=1), run(False, tp_size=2)), False),
+        ((run(False, tp_size=1),), True),
         ((run(False, tp_size=1), run(False, tp_size=2), run(True, tp_size=8)), False),
         ((run(False), run(False), run(True, tp_size=8)), True),
         ((run(False), run(True), run(True, tp_size=8)), False),
-        ((run(False), run(True, tp_size=8)), False),
+        ((run(False), run(True, tp_size=8)), True),
+        ((run(False, tp_size=1), run(False, tp_size=2), run(True, tp_size=2)), False),
         ((), False),
     ],
 )
