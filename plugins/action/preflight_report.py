@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +14,12 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import width
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import moved, ports_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Refused, reported
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables, plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
@@ -45,7 +47,8 @@ class ActionModule(ControllerAction):
             planning.append(make_finding("preflight.controller.kubeconfig", "", {"value": str(kubeconfig)}))
         names = task_vars["ansible_play_hosts_all"]
         hosts = [replace(_host(name, task_vars, plan, options["servers"], settings), needs=needs) for name in names]
-        findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), [*planning, *found])
+        others = [*planning, *found, *_moved_cables(options["neighbours"], names, task_vars["hostvars"], plan)]
+        findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), others)
         report = format_report(hosts, findings, width())
         if options["doctor"]:
             file = Path(options["doctor"]).absolute()
@@ -74,6 +77,18 @@ def _needs(loader: Any, nodes: Sequence[str], hostvars: Mapping[str, Any]) -> Ne
         return find_needs({**serving_options(loader, own), "candidates": list(nodes)})
     except AnsibleActionFail:
         return None
+
+
+def _moved_cables(register: str, names: Sequence[str], hostvars: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:
+    seen = {}
+    for name in names:
+        # Not the fact, which a fact cache may have kept from a run in which the cables were others.
+        told = plain(hostvars[name].get(register) or {}) if register else {}
+        try:
+            seen[name] = reported(name, told.get("ansible_facts") or {})["gb10_cabling"]
+        except Refused:
+            yield make_finding("preflight.facts.shape", name, {"value": "gb10_cabling"})
+    yield from moved(ports_of(seen), plan)
 
 
 def _can_replace(path: Path) -> bool:

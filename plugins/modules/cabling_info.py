@@ -64,8 +64,8 @@ def _passes(address: str, name: str, mtu: int) -> bool:
     return system.run(command, check=False).returncode == 0
 
 
-def look_everywhere(ports: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the ports with what each one sees; all ports are asked at the same time."""
+def look_everywhere(ports: Iterable[Mapping[str, Any]], switches: bool = True) -> list[dict[str, Any]]:
+    """Return the ports with what each one sees; all ports are asked at the same time, and ``switches`` only if told."""
     links = system.links()
     macs = {name: str(link.get("address", "")).lower() for name, link in links.items()}
     every = [
@@ -74,7 +74,8 @@ def look_everywhere(ports: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
     # Another port of this host is at the other end if a cable joins two of its cages.
     near = set(macs.values()) - {port["mac"] for port in every}
-    with lldp([port["name"] for port in every]) as announced, ThreadPoolExecutor(max(1, len(every))) as pool:
+    named = [port["name"] for port in every] if switches else []
+    with lldp(named) as announced, ThreadPoolExecutor(max(1, len(every))) as pool:
         seen = list(pool.map(lambda port: look(port, {*near, port["mac"]}), every))
         heard = announced(near)
     return [_join(port, found, heard.get(port["name"], {})) for port, found in zip(every, seen, strict=True)]
@@ -167,16 +168,24 @@ def _value(item: Mapping[str, Any], *keys: str) -> str:
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={"sysfs_root": {"type": "path", "default": "/sys"}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "switches": {"type": "bool", "default": True},
+            "required": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
     root = module.params["sysfs_root"]
+    refuse = module.fail_json if module.params["required"] else module.exit_json
     if remedy := system.root_remedy():
         # ping and lldpd fail, and every port would seem to see nobody.
-        module.fail_json(changed=False, msg=f"The neighbours of the ports were not looked for. {remedy}")
+        refuse(changed=False, msg=f"The neighbours of the ports were not looked for. {remedy}")
     try:
-        ports = look_everywhere(read_ports(Path(root), read_pfs(root), {}, {}))
+        ports = look_everywhere(read_ports(Path(root), read_pfs(root), {}, {}), module.params["switches"])
         own = {name: list(system.addresses(link)) for name, link in system.links().items()}
     except (system.HostError, OSError) as error:
-        module.fail_json(changed=False, msg=system.explain(error))
+        refuse(changed=False, msg=system.explain(error))
     seeing = sum(bool(port["neighbours"]) for port in ports)
     msg = f"{len(ports)} ports, {seeing} of them see a neighbour"
     module.exit_json(changed=False, ansible_facts={"gb10_cabling": ports, "gb10_addresses": own}, msg=msg)

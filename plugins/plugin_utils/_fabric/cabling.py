@@ -238,23 +238,48 @@ def _check_ports(ports: Sequence[Port]) -> Iterator[Finding]:
 
 def _compare(ports: Sequence[Port], found: Sequence[Segment], plan: Plan) -> Iterator[Finding]:
     """Report planned links that do not exist, and cables that no rail uses."""
-    by_name = {(port.host, port.name): port for port in ports}
     where = {port: segment for segment in found for port in segment}
-    rails: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for host, planned in plan.hosts.items():
-        for pf in planned.pfs:
-            rails[pf.rail].append((host, pf.name))
-    used = set()
+    rails = _members(ports, plan)
     for rail, members in rails.items():
-        present = [by_name[member] for member in members if member in by_name]
-        used |= set(present)
-        for one, two in combinations(present, 2):
+        for one, two in combinations(members, 2):
             if two not in where.get(one, ()):
-                words = {"one": one.label, "two": two.label, "first": _sight(one, where), "second": _sight(two, where)}
-                yield _finding("cabling.inventory", one.name, one.host, rail=rail, **words)
+                yield _apart(rail, one, two, where)
+    used = {port for members in rails.values() for port in members}
     for segment in found if rails else ():
         if not used & set(segment):
             yield _finding("cabling.unplanned", " and ".join(port.label for port in segment))
+
+
+def moved(ports: Sequence[Port], plan: Plan) -> Iterator[Finding]:
+    """Yield the planned links of which one port sees another port of these hosts instead.
+
+    A port that sees nobody proves nothing. Nor does one without IPv6, which nobody sees, or a port of a switch without
+    a link, which another rule names.
+    """
+    where = {port: segment for segment in segments(ports) for port in segment}
+    for rail, members in _members(ports, plan).items():
+        for one, two in combinations(members, 2):
+            seen = where.get(one) or where.get(two) or ()
+            blind = any(port.carrier and not port.link_local for port in (one, two))
+            told = seen and (len(seen) == 2 or (one.carrier and two.carrier))
+            if two not in where.get(one, ()) and told and not blind:
+                yield _apart(rail, one, two, where)
+
+
+def _members(ports: Sequence[Port], plan: Plan) -> dict[str, list[Port]]:
+    """Return the ports of each rail that exist."""
+    by_name = {(port.host, port.name): port for port in ports}
+    rails: dict[str, list[Port]] = defaultdict(list)
+    for host, planned in plan.hosts.items():
+        for pf in planned.pfs:
+            if (host, pf.name) in by_name:
+                rails[pf.rail].append(by_name[host, pf.name])
+    return rails
+
+
+def _apart(rail: str, one: Port, two: Port, where: Mapping[Port, Segment]) -> Finding:
+    words = {"one": one.label, "two": two.label, "first": _sight(one, where), "second": _sight(two, where)}
+    return _finding("cabling.inventory", one.name, one.host, rail=rail, **words)
 
 
 def _sight(port: Port, where: Mapping[Port, Segment]) -> str:

@@ -18,7 +18,9 @@ from ansible_collections.gb10.cluster.plugins.action.preflight_report import Act
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import refusal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import held
+from cabling_samples import cable, facts
 from preflight_samples import GOOD
+from ring_samples import cabled
 
 OPTIONS: dict[str, Any] = {
     "nodes": [],
@@ -32,6 +34,7 @@ OPTIONS: dict[str, Any] = {
     "severities": {},
     "refuse": True,
     "doctor": "",
+    "neighbours": "seen",
 }
 ACTION: Any = SimpleNamespace(_loader=DataLoader())
 MADE = GOOD["kubernetes"] | {"settings": DEFAULTS | {"secrets-encryption": "true"}}
@@ -142,6 +145,18 @@ def test_the_facts_of_all_hosts_are_written_also_if_a_finding_is_an_error(
     text = file.read_text(encoding="utf-8")
     assert "preflight.kubernetes.version_invalid" in text
     assert "control" not in text
+
+
+def test_a_moved_cable_and_nonsense_about_cables_are_named() -> None:
+    found = facts(3, *cable((1, 0), (2, 0)))
+    variables = {
+        name: own | {"seen": {"ansible_facts": {"gb10_cabling": found[name]}}} for name, own in cabled(3).items()
+    }
+    variables["spark3"]["seen"]["ansible_facts"]["gb10_cabling"][0]["name"] = "{{ x }}"
+    options = OPTIONS | {"servers": [], "nodes": list(variables), "refuse": False}
+    task_vars = {"hostvars": variables, "ansible_play_hosts_all": list(variables), "groups": {"gb10_nodes": []}}
+    rules = [finding["rule"] for finding in ActionModule.act(ACTION, options, task_vars)["findings"]]
+    assert (rules.count("cabling.inventory"), rules.count("preflight.facts.shape")) == (2, 1)
 
 
 def test_space_and_swap_are_those_of_the_group_that_would_be_planned() -> None:

@@ -103,8 +103,9 @@ def test_a_host_without_ping_is_named(
         raise system.HostError("ping is not installed")
 
     monkeypatch.setattr(system, "run", missing)
-    status, result = run_module(cabling_info, capsys, sysfs_root=host["sysfs"])
-    assert (status, result["msg"]) == (1, "ping is not installed")
+    for required, expected in ((True, 1), (False, 0)):
+        status, result = run_module(cabling_info, capsys, sysfs_root=host["sysfs"], required=required)
+        assert (status, result["msg"], "ansible_facts" in result) == (expected, "ping is not installed", False)
 
 
 @pytest.mark.usefixtures("host")
@@ -211,6 +212,14 @@ def test_an_installed_lldpd_is_asked_and_started_for_the_moment(monkeypatch: pyt
     for argv in Daemon.started:
         assert argv[-2:] == ["-I", "enp1s0f0np0,enp1s0f1np1"], "only the fabric's ports"
         assert ["-u", argv[argv.index("-u") + 1]] == list(asked[0][1:3]), "our own instance is asked"
+
+
+def test_no_switch_is_asked_where_only_cables_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "is_active", lambda _unit: False)
+    monkeypatch.setattr(system, "links", dict)
+    monkeypatch.setattr(shutil, "which", pytest.fail)
+    port = {"name": "enp1s0f0np0", "carrier": False}
+    assert [seen["neighbours"] for seen in cabling_info.look_everywhere([port], switches=False)] == [[]]
 
 
 def test_without_lldpd_nothing_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:

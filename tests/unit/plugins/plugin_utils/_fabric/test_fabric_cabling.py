@@ -100,6 +100,36 @@ def test_each_miswiring_of_a_ring_is_named(name: str, links: list[tuple[End, ...
     assert rules(facts(3, *links), cabled(3)) == expected, name
 
 
+def switched(*hosts: int) -> list[tuple[End, ...]]:
+    return [tuple((host, 0, half) for host in hosts) for half in (0, 1)]
+
+
+# What the ports see, of how many hosts the plan is a ring (else a switch), and how many planned links were moved.
+MOVED: list[tuple[dict[str, list[dict[str, Any]]], bool, int]] = [
+    (facts(3, *ring(3)), True, 0),
+    (facts(3), True, 0),
+    # A cable that is pulled is another finding, also next to one that was moved to the free cage.
+    (facts(3, *ring(3)[2:]), True, 0),
+    (facts(3, *cable((1, 0), (3, 1)), *cable((2, 0), (1, 1))), True, 6),
+    (facts(3, *cable((1, 0), (2, 1), True), *ring(3)[2:]), True, 2),
+    (facts(4, *switched(1, 2, 3)), False, 0),
+    (facts(4, *switched(1, 2), *switched(3, 4)), False, 8),
+    # Nobody sees the first port of the first host.
+    (facts(4, *switched(1, 2), *switched(3, 4), link_local=False), False, 6),
+]
+
+
+@pytest.mark.parametrize(("found", "in_ring", "links"), MOVED, ids=range(len(MOVED)))
+def test_only_a_port_that_sees_another_one_proves_that_a_cable_was_moved(
+    found: dict[str, list[dict[str, Any]]], in_ring: bool, links: int
+) -> None:
+    count = len(found)
+    plan = plan_fabric(cabled(count) if in_ring else fabric(count))[0]
+    moved = list(cabling.moved(ports_of(found), plan))
+    assert [finding.rule for finding in moved] == ["cabling.inventory"] * links
+    assert all(finding in judge(ports_of(found), plan) for finding in moved)
+
+
 def test_a_cable_between_the_same_cages_matters_only_in_a_ring() -> None:
     pair = cabling.ports_of(facts(2, *cable((1, 0), (2, 0))))
     ring_of_three = cabling.ports_of(facts(3, *cable((1, 0), (2, 0))))
@@ -179,10 +209,6 @@ def test_the_picture_is_valid_svg_with_every_port_and_link() -> None:
     right = cabling.SVG_MARGIN + cabling.SVG_BOX + cabling.SVG_GAP
     assert [{box["x"] for box in boxes[side::2]} for side in (0, 1)] == [{cabling.SVG_MARGIN}, {right}]
     assert ET.fromstring(cabling.draw_svg([])).tag.endswith("svg")
-
-
-def switched(*hosts: int) -> list[tuple[End, ...]]:
-    return [tuple((host, 0, half) for host in hosts) for half in (0, 1)]
 
 
 SHAPES: list[tuple[int, list[tuple[End, ...]], str]] = [
