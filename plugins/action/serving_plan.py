@@ -11,6 +11,7 @@ from typing import Any
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
@@ -27,8 +28,10 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return plan and findings; if a finding is an error, fail without setting the fact."""
         known, nodes = task_vars.get("hostvars", {}), options["nodes"] or options["candidates"]
-        readings = [_memory(known[name]) if name in known else None for name in nodes]
-        fact, findings, done = plan_serving({**options, "readings": readings}, full=Display().verbosity > 0)
+        hosts = [_read(known.get(name) or {}) for name in nodes]
+        loads = {name: facts["loads"] for name, facts in zip(nodes, hosts, strict=True) if facts}
+        given = {**options, "readings": [_memory(facts) for facts in hosts], "loads": loads}
+        fact, findings, done = plan_serving(given, full=Display().verbosity > 0)
         failed = has_errors(findings) or not fact["ranks"]
         result = plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done))
         if failed:
@@ -38,12 +41,16 @@ class ActionModule(ControllerAction):
         return result | {"plan": fact, "verdict": verdict}
 
 
-def _memory(host: Mapping[str, Any]) -> float | None:
-    """Return the GiB of a host that preflight has read, without what programs outside Kubernetes hold there."""
+def _read(host: Mapping[str, Any]) -> Facts | None:
+    """Return the facts of a host that preflight has read."""
     read = host.get("ansible_facts") or {}
-    if "gb10_preflight" not in read:
+    return shape_facts(plain(read["gb10_preflight"]))[0] if "gb10_preflight" in read else None
+
+
+def _memory(facts: Facts | None) -> float | None:
+    """Return the GiB of a host, without what programs outside Kubernetes hold there."""
+    if facts is None:
         return None
-    facts = shape_facts(plain(read["gb10_preflight"]))[0]
     held = sum(holder["kib"] for holder in facts["memory_holders"])
     return (facts["memory_kib"] - held) / 2**20 if facts["memory_kib"] else None
 

@@ -17,6 +17,7 @@ def main() -> None:
             "sysfs_root": {"type": "path", "default": "/sys"},
             "paths": {"type": "list", "elements": "str", "default": ["/var/lib"]},
             "models_dir": {"type": "str", "default": ""},
+            "cache_dir": {"type": "str", "default": ""},
             "controller_time": {"type": "float"},
             "k3s_binary": {"type": "path", "default": "/usr/local/bin/k3s"},
             # The action of this module reads it: a host that can't be read can't run the module either.
@@ -26,7 +27,7 @@ def main() -> None:
     )
     params, run = module.params, runner(module)
     roots = Roots(sysfs=params["sysfs_root"])
-    given = params["controller_time"], params["k3s_binary"], params["models_dir"]
+    given = params["controller_time"], params["k3s_binary"], params["models_dir"], params["cache_dir"]
     facts = read_host(roots, params["paths"], run, *given)
     ports = pf_facts(read_pfs(roots.sysfs, run(["ip", "-d", "-j", "link", "show"]).output))
     module.exit_json(

@@ -66,8 +66,11 @@ def read_host(
     controller_time: float | None = None,
     k3s_binary: str = "/usr/local/bin/k3s",
     models_dir: str = "",
+    cache_dir: str = "",
 ) -> Facts:
     """Return the facts of a host; ``paths`` are the directories whose free space is read, ``models_dir`` is one.
+
+    ``cache_dir`` has the directories of compiled kernels, in which servers keep what their loads took.
 
     ``controller_time`` (seconds since 1970, just before this call) serves to compute the offset of the host's clock.
     """
@@ -96,6 +99,7 @@ def read_host(
         "disks": [_disk(path) for path in paths],
         "images": [name for ctr in ([k3s_binary, "ctr"], ["ctr"]) for name in run([*ctr, *IMAGES]).output.split()],
         "staged": _staged(models_dir),
+        "loads": holders.read_loads(cache_dir),
         "written": {f"/{path}": _written(top / path) for path in WRITTEN},
         "iommu": any((sysfs / "class/iommu").glob("*")),
         "runtime_memlock": _memlocks(run),

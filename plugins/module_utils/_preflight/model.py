@@ -167,10 +167,27 @@ class Firewall(TypedDict):
     allowed: list[str]
 
 
+class Taken(TypedDict):
+    """The most of a node's memory that was taken while a server loaded, in GiB, and when.
+
+    ``key`` identifies the image and the command of rank 0. A load is ``ready``, or was ``ended`` in ``phase`` because
+    memory ran out; otherwise the most was taken in ``phase``. ``before_gib`` was taken before the load.
+    """
+
+    key: str
+    state: str
+    phase: str
+    at: str
+    total_gib: float
+    before_gib: float
+    taken_gib: float
+
+
 class Facts(TypedDict):
     """The facts of a host. Sizes in KiB or GiB as named, rates in Gb/s. None: the host did not tell.
 
-    ``images`` are those that Kubernetes has, ``staged`` the GiB of each directory of the models.
+    ``images`` are those that Kubernetes has, ``staged`` the GiB of each directory of the models, ``loads`` what the
+    last load of each group took.
     ``routes`` has the IPv4 networks behind each interface, also those of VPNs with routing tables of their own.
 
     The controller compares what a host sends with these types (plugin_utils/_preflight/shapes.py).
@@ -194,6 +211,7 @@ class Facts(TypedDict):
     disks: list[Disk]
     images: list[str]
     staged: dict[str, float]
+    loads: list[Taken]
     written: dict[str, Written]
     iommu: bool
     runtime_memlock: dict[str, int | None] | None

@@ -33,13 +33,14 @@ from .._sglang.profile_files import (
     release_of,
 )
 from .._sglang.schema import BrokenInstallation
+from .load import load_peak
 
 
 def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[str, Any], list[Finding], list[str]]:
     """Return the plan as plain data, all findings, and lines for people.
 
     ``full`` lines have the command of the head and the arithmetic of its memory. The option ``readings`` has the memory
-    (GiB) of each node in their order, None where preflight has not read the host.
+    (GiB) of each node in their order, None where preflight has not read the host, ``loads`` what loads took on them.
     Without a fabric (None) only what does not depend on it is checked, and the plan has no ranks.
     """
     resolved, findings = resolve_options(options)
@@ -57,6 +58,8 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         done += holes(profile, settings) + resolved.published
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
+        lines, found = load_peak(resolved, plan, options.get("loads") or {}, full)
+        done, findings = done + lines, findings + found
         if resolved.swap_gib:
             done.append(f"swap: {resolved.swap_gib:g} GiB on each node while the weights load")
         fact = plan.as_dict()

@@ -45,8 +45,8 @@ ASK, ANSWER = 5.0, 2.0
 WRITE, GROWS_GIB = 15.0, 0.25
 COMPILERS = frozenset({"nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "ninja"})
 REMEDIES = {
-    "weights": "Load with fewer threads (model_loader_extra_config: {num_threads: 1}) and let SGLang drop each file's"
-    " pages (weight_loader_drop_cache_after_load: true)",
+    "weights": "Let SGLang drop the pages of each file (weight_loader_drop_cache_after_load: true), and do not set"
+    " weight_loader_disable_mmap",
     "draft": "Lower mem_fraction_static, or serve without speculation",
     "caches": "Lower mem_fraction_static",
     "graphs": "Lower mem_fraction_static or the largest batch of the CUDA graphs",

@@ -48,6 +48,7 @@ GOOD: dict[str, Any] = {
     "disks": [{"path": "/var/lib", "device": 1, "total_gib": 3700.0, "free_gib": 900.0}],
     "images": [],
     "staged": {},
+    "loads": [],
     "written": {path: {"read_only": False, "free_mib": 900000} for path in ("/etc", "/usr/local", "/var/lib")},
     "iommu": True,
     "runtime_memlock": {"k3s-agent.service": None},

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import launch_key
 from preflight_samples import GOOD
 from role_samples import role_values
 from serving_samples import fabric
@@ -43,6 +45,14 @@ def test_the_memory_is_that_of_the_smallest_host_that_preflight_read() -> None:
     hosts = {"spark1": host(full), "spark2": host(full, held=20 << 20), "spark3": {}}
     assert planned(hosts)["plan"]["memory"][0].startswith("available before the load: 83 to 89 GiB (read from")
     assert planned({"spark1": {}})["plan"]["memory"][0].startswith("available before the load: 103 to 109 GiB (public")
+
+
+def test_what_loads_took_comes_from_the_hosts_that_preflight_read() -> None:
+    key = launch_key(Plan.from_dict(planned()["plan"]))
+    told = {"key": key, "state": "ready", "phase": "graphs", "at": "2026-11-29T08:00:00Z"}
+    loads = [{**told, "total_gib": 119.7, "before_gib": 9.8, "taken_gib": 101.5}, {"key": key}, "text"]
+    hosts = {"spark2": {"ansible_facts": {"gb10_preflight": {**GOOD, "loads": loads}}}, "spark3": {}}
+    assert "load: as counted on spark2 (2026-11-29T08:00:00Z, 1 of 4 nodes known), up to 101.5" in planned(hosts)["msg"]
 
 
 def test_without_the_option_there_is_no_fallback() -> None:

@@ -162,7 +162,7 @@ def test_a_load_is_ended_after_its_pages_were_dropped_and_only_if_that_did_not_h
         told = tell(node.told())
         assert not told.proven and node.told("kept.json")["state"] == "ended"
         assert told.message.startswith(
-            "the load was ended in its phase weights before the node froze: 3.0 of 100.0 GiB were available. Load with "
+            "the load was ended in its phase weights before the node froze: 3.0 of 100.0 GiB were available. Let "
         )
 
 

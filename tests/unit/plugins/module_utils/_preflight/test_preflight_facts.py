@@ -506,6 +506,37 @@ def test_who_holds_memory_outside_kubernetes(host: Host) -> None:
     ]
 
 
+def told(taken: dict[str, float], **more: Any) -> dict[str, Any]:
+    phases = {name: {"taken_gib": gib} for name, gib in taken.items()}
+    about = {"key": "k", "state": "ready", "phase": "warm-up", "at": "2026-11-29T08:00:00Z"}
+    return {**about, "total_gib": 119.7, "before_gib": 9.5, "phases": phases, **more}
+
+
+def test_what_loads_took_is_read_and_nothing_else(host: Host) -> None:
+    later = told({"weights": 90}, state="ended", phase="graphs", at="2026-11-30T08:00:00Z")
+    written = {
+        "a/load-s-g.json": json.dumps(later),
+        "b/load-s-g.json": json.dumps(told({"weights": 90, "graphs": 101.5, "warm-up": 99})),
+        "b/load-s-none.json": json.dumps(told({})),
+        "b/load-s-loads.json": json.dumps(told({"weights": 90}, state="loads")),
+        "b/load-s-text.json": json.dumps(told({"weights": 90}, total_gib="much")),
+        "b/load-s-deep.json": "[" * 9000,
+        "b/load-s-list.json": "[]",
+        "b/.load-s-g.json": "{}",
+        "b/triton.json": "{}",
+    }
+    caches = host.top / "caches"
+    for name, text in written.items():
+        write(caches / name, text)
+    (caches / "b/load-s-link.json").symlink_to(caches / "b/load-s-g.json")
+    os.mkfifo(caches / "b/load-s-pipe.json")
+    (caches / "b/load-s-dir.json").mkdir()
+    first, second = read_host(host.roots, (), host.run, cache_dir=str(caches))["loads"]
+    assert first["state"] == "ready" and (first["phase"], first["taken_gib"]) == ("graphs", 101.5)
+    assert (second["state"], second["phase"], second["taken_gib"]) == ("ended", "graphs", 90)
+    assert host.read()["loads"] == []
+
+
 LOG = """\
 pcieport 0000:00:00.0: AER: Correctable error message received from 0000:01:00.0
 mlx5_core 0000:01:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer
