@@ -7,6 +7,7 @@
     scripts/sglang_rows.py --json my-launches.json
     scripts/sglang_rows.py --update FILE     write into rules.json on how many launches each rule was tried, and into
                                              published.json what each launch had set and what happened
+    scripts/sglang_rows.py --rule attn.gemma4.allow FILE    the launches on which a rule rests
 
 The file is a JSON list, or an object with a list "rows". A row has id, sglang (the version), flags (a list of words)
 and truth ("works" or "fails"); arch, draft_arch, quantization, gpu, gpus_per_node, carries, env, evidence, source and
@@ -136,15 +137,21 @@ def count_rules(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], dict[str, 
     return {key: {"works": counts[*key, True], "fails": counts[*key, False]} for key in named}
 
 
-def try_rule(rule: Rule, outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """Return the number of launches to which one rule applies, by outcome."""
-    tried = {"works": 0, "fails": 0}
+def runs_of_rule(rule: Rule, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the launches to which one rule applies."""
+    found = []
     for outcome in outcomes:
         context, version = outcome.report.context, Version.parse(outcome.report.sglang)
         named = any(flag in rule.flags for flag in context["options"])
         if version.within(rule.first, rule.last) and (named or conditions_met(rule, context)):
-            tried["works" if outcome.works else "fails"] += 1
-    return tried
+            found.append(outcome)
+    return found
+
+
+def try_rule(rule: Rule, outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """Return the number of launches to which one rule applies, by outcome."""
+    works = [outcome.works for outcome in runs_of_rule(rule, outcomes)]
+    return {"works": sum(works), "fails": len(works) - sum(works)}
 
 
 def as_published(row: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
@@ -226,6 +233,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--profiles", type=Path, default=PROFILES, help="directory of catalogue, rules and models")
     parser.add_argument("--update", action="store_true", help="write the counts into rules.json, and published.json")
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")
+    parser.add_argument("--rule", metavar="ID", help="only list the launches to which this rule applies")
     asked = parser.parse_args(words)
     try:
         rows = load_rows(asked.file)
@@ -235,7 +243,11 @@ def main(words: Sequence[str] | None = None) -> int:
         print(problem if str(asked.file) in str(problem) else f"{asked.file}: {problem}", file=sys.stderr)
         return 2
     score = summarize(outcomes)
-    if asked.update:
+    if asked.rule:
+        rules = [rule for rule in knowledge.rules.rules if rule.id == asked.rule]
+        runs = {run.id: run for rule in rules for run in runs_of_rule(rule, outcomes)}
+        print(*(f"{'worked' if run.works else 'failed'}: {name}" for name, run in runs.items()), sep="\n")
+    elif asked.update:
         update_rules(asked.profiles / "rules.json", knowledge, outcomes)
         update_published(asked.profiles / "published.json", rows, outcomes)
     elif asked.json:

@@ -110,11 +110,22 @@ def launches() -> str:
     """Return the rules of SGLang's command lines, by the part of the server that they concern."""
     every = sorted(json.loads(RULES.read_text(encoding="utf-8"))["rules"], key=lambda rule: str(rule["id"]))
     rows = (
-        (f"`{rule['id']}`", rule["severity"], _keys(rule), _plain(rule["reason"]), _plain(rule["remedy"]))
+        (f"`{rule['id']}`", rule["severity"], _keys(rule), _where(rule), _plain(rule["reason"]), _plain(rule["remedy"]))
         for rule in every
     )
-    # Rules for different releases may say the same.
-    return table(["rule", "severity", "setting", "what it means", "what to do"], dict.fromkeys(rows))
+    return table(["rule", "severity", "setting", "on", "what it means", "what to do"], dict.fromkeys(rows))
+
+
+def _where(rule: dict[str, Any]) -> str:
+    """Return GPUs and releases to which a rule applies."""
+    gpus = "GB10" if _OF_GB10.search(rule.get("when", "")) else "all GPUs"
+    first, last = rule.get("from"), rule.get("to")
+    until = f"to {last}" if last else f"checked until {rule['verified']}"
+    return f"{gpus}, {first} {until}" if first else f"{gpus}, {until}"
+
+
+# Facts of the context by which a condition applies only to the GPU of a DGX Spark.
+_OF_GB10 = re.compile(r"\b(sm12x|sm == 121|unified)\b")
 
 
 @cache

@@ -81,7 +81,7 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "baseline", "0.5.23", {**STOCK, **args(dp_size=2)}, "par.dp", "attn_dp_size"),
     ("gemma-4-e4b-it", "baseline", "0.5.23", {**STOCK, **args(dp_size=4)}, "par.dp", "second group"),
     # flags of another release
-    (QWEN, "winner", "0.5.16", {**STOCK, **args(fp4_gemm_backend="cutlass")}, "fp4gemm.cutlass", "flashinfer_cutlass"),
+    (QWEN, "winner", "0.5.16", {**STOCK, **args(fp4_gemm_backend="cutlass")}, "flag.choice", "flashinfer_cutlass"),
     (GEMMA, "baseline", "0.5.21", {**STOCK, **args(kv_cache_dtype="fp4_e2m1")}, "flag.choice", "fp8_e4m3"),
     (GEMMA, "baseline", None, args(kv_cache_dtype="nvfp4"), "flag.choice", "fp8_e4m3"),
     (GEMMA, "baseline", "0.5.23", {**STOCK, **args(cuda_graph_backend_prefill="tc_piecewise")}, "flag.type", "value"),

@@ -96,6 +96,8 @@ def test_own_launches_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "worked, but is refused by attn.fa3_sm12x: b" in printed
     assert main(["--json", write(tmp_path / "rows.json", {"rows": [ROW]})]) == 0
     assert json.loads(capsys.readouterr().out)["works"] == {"silent": 1}
+    main(["--rule", "attn.fa3_sm12x", write(tmp_path / "rows.json", [ROW, bad])])
+    assert capsys.readouterr().out == "worked: b\n"
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,9 @@ def test_messages_are_filled_in() -> None:
 
 
 def test_a_post_release_belongs_to_its_release() -> None:
-    line = "--fp4-gemm-backend cutlass"
-    assert "fp4gemm.cutlass" not in rules_of(ask("0.5.15.post1", line, **QWEN))
-    assert "fp4gemm.cutlass" in rules_of(ask("0.5.16.dev3", line, **QWEN))
+    line = "--quantization moe_wna16 --tp-size 4 --ep-size 4"
+    assert "moe.wna16.ep_patch" in rules_of(ask("0.5.21.post1", line, **QWEN))
+    assert "moe.wna16.ep_patch" not in rules_of(ask("0.5.22.dev3", line, **QWEN))
 
 
 WHOLE = {"id": "a", "severity": "info", "key": "k", "reason": "r", "remedy": "R", "source": "s", "when": "True"}
