@@ -279,8 +279,7 @@ def check(
     if facts.arch is None:
         reason = "the rules about architectures were not applied"
         findings.append(Finding("info", "model.unknown", "architecture", None, reason, "Name the architecture"))
-    named = {finding.key for finding in told if finding.key.startswith("--")}
-    findings += [finding for finding in parsed.findings if finding.rule not in NAMES or finding.key not in named]
+    findings += [finding for finding in parsed.findings if not _explained(finding, told)]
     # the parser already reported unknown flags; keep only the translation's notes
     findings = [*findings, *told, *(n for n in notes if n.severity != "error")]
     runs = knowledge.published
@@ -297,6 +296,13 @@ def check(
         env=setting.env,
         published=evidence.lines,
     )
+
+
+def _explained(finding: Finding, told: Sequence[Finding]) -> bool:
+    """Tell whether a rule says better what the parser says of a flag. One that only warns does not replace an error."""
+    weaker = "error" if finding.severity == "error" else ""
+    by_rules = (one for one in told if one.key == finding.key and one.key.startswith("--"))
+    return finding.rule in NAMES and any(not weaker or one.severity == weaker for one in by_rules)
 
 
 def _with_translations(parsed: Parsed, translated: Parsed) -> Parsed:

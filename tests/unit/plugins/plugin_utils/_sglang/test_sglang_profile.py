@@ -59,12 +59,12 @@ def test_sampling_defaults_that_are_given_twice_or_to_a_release_without_them_are
     history = LIBRARY.knowledge.history
     newest = history.catalogues[-1]
     without = replace(newest, flags=tuple(f for f in newest.flags if f.name != "--preferred-sampling-params"))
-    later = replace(without, version=Version.parse("0.5.24"))
+    later = replace(without, version=Version.parse("0.9.0"))
     knowledge = replace(LIBRARY.knowledge, history=History([*history.catalogues, later]))
     findings = resolve(
         SHIPPED["glm-4.7"],
         "winner",
-        "0.5.24",
+        "0.9.0",
         {"sampling": {"temperature": 0.6}, **ANY},
         replace(LIBRARY, knowledge=knowledge),
     ).findings

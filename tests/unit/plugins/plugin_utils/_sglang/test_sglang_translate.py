@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue imp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.translate import translate
-from sglang_cases import KNOWLEDGE, PROFILES
+from sglang_cases import KNOWLEDGE, LATEST, PROFILES
 
 HISTORY = KNOWLEDGE.history
 
@@ -114,8 +114,7 @@ def test_there_and_back_is_the_same(line: str) -> None:
         ("0.5.13-dev", "0.5.13", ["version.nearest"]),
         ("0.5.12.dev155+gbcf8d100d", "0.5.12", ["version.nearest"]),
         ("v0.5.23", "0.5.23", []),
-        ("0.5.24", "0.5.23", ["version.nearest"]),
-        ("0.6.0", "0.5.23", ["version.nearest"]),
+        ("0.9.0", LATEST, ["version.nearest"]),
         ("0.5.8", "0.5.9", ["version.unsupported"]),
         ("0.5.10rc0", "0.5.10", ["version.nearest"]),
     ],
@@ -132,7 +131,7 @@ def test_a_version_between_catalogues_is_judged_by_the_one_before() -> None:
 
 
 def test_newer_is_a_warning_and_older_an_error() -> None:
-    assert HISTORY.nearest(Version.parse("0.5.24"))[1][0].severity == "warning"
+    assert HISTORY.nearest(Version.parse("0.9.0"))[1][0].severity == "warning"
     assert HISTORY.nearest(Version.parse("0.5.8"))[1][0].severity == "error"
 
 
