@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
@@ -177,7 +177,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     root = module.params["sysfs_root"]
-    refuse = module.fail_json if module.params["required"] else module.exit_json
+    refuse: Callable[..., NoReturn] = module.fail_json if module.params["required"] else module.exit_json
     if remedy := system.root_remedy():
         # ping and lldpd fail, and every port would seem to see nobody.
         refuse(changed=False, msg=f"The neighbours of the ports were not looked for. {remedy}")
