@@ -21,6 +21,10 @@ SHOWN_ENVIRONMENT = ("NCCL_", "GLOO_", "UCX_", "CUDA_", "NVIDIA_", "TORCH_", "SG
 """The beginnings of the names of variables whose values are shown. All other values are removed."""
 SHORTEST = 4
 """A known value that is shorter than this would remove ordinary words."""
+LONGEST_NAME = 128
+LONGEST_LINE = 65536
+"""Characters of a name and of a line that are read, because the time grows with the square of their number. SGLang's
+longest line, with all its arguments, has about 15,000."""
 
 # Colours and links of a terminal hide a name. Programs write the escape character in several ways.
 _TERMINAL = re.compile(
@@ -59,6 +63,7 @@ _ABOUT |= {"ttl", "expiry", "timeout", "per", "max", "min", "num", "rate", "rati
 @lru_cache(maxsize=4096)
 def _kind(name: str) -> str:
     """Return "password", "secret" or "" for what a name says about its value. A password may have spaces."""
+    name = name[-LONGEST_NAME:]
     bare = name.strip("-.").lower()
     if bare in ("private", "pin", "sim-pin", "key", "auth", "x-auth") or re.search(r"_(?:auth|pat|tok)$", bare):
         return "secret"
@@ -445,7 +450,7 @@ def _element(match: re.Match[str]) -> str:
 
 def redact(text: str, known: Collection[str] = ()) -> str:
     """Return the text without private keys, tokens, passwords, ``known`` secrets (plain or encoded) and colours."""
-    text = _TERMINAL.sub("", text)
+    text = _TERMINAL.sub("", "\n".join(map(_shortened, text.split("\n"))))
     for secret in sorted({s.strip() for s in known if len(s.strip()) >= SHORTEST}, key=len, reverse=True):
         encoded = (base64.b64encode(secret.encode()).decode(), quote(secret, safe=""), json.dumps(secret)[1:-1])
         for form in dict.fromkeys((secret, *encoded)):
@@ -456,6 +461,15 @@ def redact(text: str, known: Collection[str] = ()) -> str:
     for shape in _SHAPES:
         text = shape.sub(_shaped, text)
     return "\n".join(_Lines().without(_ELEMENT.sub(_element, text).split("\n")))
+
+
+def _shortened(line: str) -> str:
+    """Return a line without what is beyond the longest, and without a value at this end, whose name may be beyond."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    value = _VALUE_LABEL.search(line, LONGEST_LINE - 1000, LONGEST_LINE)
+    kept = line[: value.start() if value else LONGEST_LINE]
+    return f"{kept} [{len(line) - len(kept)} more characters]"
 
 
 def end(text: str, limit: int) -> str:
