@@ -177,15 +177,20 @@ def main() -> None:
         supports_check_mode=True,
     )
     root = module.params["sysfs_root"]
-    refuse: Callable[..., NoReturn] = module.fail_json if module.params["required"] else module.exit_json
+
+    def refuse(msg: str) -> NoReturn:
+        if module.params["required"]:
+            module.fail_json(changed=False, msg=msg)
+        module.exit_json(changed=False, msg=msg)
+
     if remedy := system.root_remedy():
         # ping and lldpd fail, and every port would seem to see nobody.
-        refuse(changed=False, msg=f"The neighbours of the ports were not looked for. {remedy}")
+        refuse(f"The neighbours of the ports were not looked for. {remedy}")
     try:
         ports = look_everywhere(read_ports(Path(root), read_pfs(root), {}, {}), module.params["switches"])
         own = {name: list(system.addresses(link)) for name, link in system.links().items()}
     except (system.HostError, OSError) as error:
-        refuse(changed=False, msg=system.explain(error))
+        refuse(system.explain(error))
     seeing = sum(bool(port["neighbours"]) for port in ports)
     msg = f"{len(ports)} ports, {seeing} of them see a neighbour"
     module.exit_json(changed=False, ansible_facts={"gb10_cabling": ports, "gb10_addresses": own}, msg=msg)
