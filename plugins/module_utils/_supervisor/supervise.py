@@ -5,8 +5,8 @@
 Runs in its own pod, whose RBAC permits only reading and deleting the group's pods and writing events; standard library
 only. If the process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Five
 cases need this program: a frozen rank (the head answers 503 forever and never exits), a start that makes no progress, a
-rank that restarted without the others noticing, a rank that crashes again and again in its pod, and a node that runs
-out of memory.
+rank that restarted without the others noticing, a rank that crashes again and again in its pod or can't be started
+there again, and a node that runs out of memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WORK = (
 class Seen:
     """The state of one pod; ``incarnation`` changes whenever its process restarts.
 
-    ``down`` tells that its process ended and the kubelet has not started the next one yet. ``memory`` says why the
+    ``down`` tells that its process ended and the kubelet has not started the next one yet, or can't. ``memory`` says why the
     group has to stop before the pod's node freezes, ``garbage`` that the head answers with noise and gets no requests.
     """
 
@@ -71,7 +71,8 @@ class Limits:
     were seen), and ``first_step`` applies. A start is stuck if no rank has written a log line for ``start`` seconds.
 
     After ``crashes`` crashes of one rank the group gets new pods: the kubelet starts a process again and again in the
-    pod that it has, and only a new pod gets its VFs and their addresses anew.
+    pod that it has, and only a new pod gets its VFs and their addresses anew. So it does after ``down`` seconds without
+    a process; the kubelet waits 300 between two starts at most.
     """
 
     stuck_after: float = 120
@@ -82,6 +83,7 @@ class Limits:
     backoff_most: float = 600
     calm_after: float = 600
     crashes: int = 6
+    down: float = 360
 
 
 @dataclass
@@ -96,6 +98,7 @@ class History:
     said: list[str] | None = None
     silent_since: float | None = None
     part_since: float | None = None
+    down_since: dict[str, float] = field(default_factory=dict)
     # The restarts of each pod's process when it was first seen or last healthy, by the pod's uid.
     restarts_before: dict[str, int] = field(default_factory=dict)
     healthy_since: float | None = None
@@ -166,6 +169,7 @@ def decide(
         # Running ranks that all restarted, or none of which did, are one group, even while they are still loading.
         history.incarnations = incarnations
     history.part_since = (history.part_since or now) if part else None
+    history.down_since = {pod.name: history.down_since.get(pod.name, now) for pod in seen if pod.down}
     if now < history.not_before:
         return ""
     old = [pod.name for pod, new in zip(seen, changed, strict=False) if not new]
@@ -203,6 +207,9 @@ def _overdue(history: History, limits: Limits, now: float, old: list[str]) -> st
         return f"the start makes no progress: no rank has written a log line for {now - history.silent_since:.0f} s"
     if history.part_since is not None and now - history.part_since >= limits.part_after:
         return f"some ranks are new while {', '.join(old)} still belong to the old group"
+    for name, since in history.down_since.items():
+        if now - since >= limits.down:
+            return f"{name} has had no process for {now - since:.0f} s; a new pod gets its VFs and devices anew"
     return ""
 
 
@@ -218,6 +225,7 @@ def acted(history: History, limits: Limits, now: float) -> float:
     history.not_before = now + pause
     history.incarnations = ()
     history.stuck_since = history.silent_since = history.part_since = history.healthy_since = None
+    history.down_since = {}
     history.warm, history.tokens = 0, 0.0
     return pause
 
@@ -237,6 +245,10 @@ def crashed(seen: list[Seen], before: dict[str, str]) -> list[str]:
     return found
 
 
+# Reasons of the kubelet for a process that it starts later, or can't start, such as one whose device is gone.
+NOT_STARTED = ("CrashLoopBackOff", "CreateContainerError", "RunContainerError")
+
+
 def read_pod(name: str, pod: dict[str, Any]) -> Seen:
     """Return the state of a pod; a pod that is being deleted counts as gone."""
     if pod["metadata"].get("deletionTimestamp"):
@@ -245,7 +257,7 @@ def read_pod(name: str, pod: dict[str, Any]) -> Seen:
     container: dict[str, Any] = next((c for c in status.get("containerStatuses") or [] if c["name"] == "sglang"), {})
     now: dict[str, Any] = container.get("state", {})
     running = "running" in now
-    waits = now.get("waiting", {}).get("reason") == "CrashLoopBackOff"
+    waits = now.get("waiting", {}).get("reason") in NOT_STARTED
     conditions = {one["type"]: one for one in status.get("conditions") or [] if one.get("status") == "False"}
     memory, answers = conditions.get(MEMORY, {}), conditions.get(ANSWERS, {})
     return Seen(

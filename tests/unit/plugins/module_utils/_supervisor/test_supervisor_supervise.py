@@ -451,6 +451,17 @@ def test_a_rank_that_cannot_come_back_ends_the_group_that_waits_for_it() -> None
     assert said[-1] == "some ranks are new while g-0-0 still belong to the old group"
 
 
+@pytest.mark.parametrize(("returns", "restarts"), [(0, True), (360, False)])
+def test_a_rank_whose_process_cannot_be_started_again_gets_a_new_pod(returns: int, restarts: bool) -> None:
+    """A container that can't be created counts as no restart, and the head that waits for it does not end."""
+    (head,) = group("a/0")
+    steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
+    steps += [(float(t), [head, crashing("b", 0, t != returns)], None) for t in range(5, 370, 5)]
+    said = run(steps)
+    assert set(said[:-1]) == {""}
+    assert said[-1].startswith("g-1-0 has had no process for 360 s") is restarts
+
+
 def test_a_pending_pod_of_a_drained_node_is_waited_for() -> None:
     (head,) = group("a/0")
     steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
@@ -484,6 +495,9 @@ def test_a_group_that_crashes_in_its_pods_gets_new_pods_and_later_ones_are_rarer
         ({"state": {"running": {}}}, True, False),
         ({"state": {"terminated": {"exitCode": 1}}, "restartCount": 1}, False, True),
         ({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 2}, False, True),
+        ({"state": {"waiting": {"reason": "CreateContainerError"}}, "restartCount": 1}, False, True),
+        ({"state": {"waiting": {"reason": "RunContainerError"}}}, False, True),
+        ({"state": {"waiting": {"reason": "CreateContainerConfigError"}}}, False, False),
         ({"state": {"waiting": {"reason": "ContainerCreating"}}}, False, False),
         ({"state": {}}, False, False),
     ],
