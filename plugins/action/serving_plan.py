@@ -29,8 +29,13 @@ class ActionModule(ControllerAction):
         """Return plan and findings; if a finding is an error, fail without setting the fact."""
         known, nodes = task_vars.get("hostvars", {}), options["nodes"] or options["candidates"]
         hosts = [_read(known.get(name) or {}) for name in nodes]
-        loads = {name: facts["loads"] for name, facts in zip(nodes, hosts, strict=True) if facts}
-        given = {**options, "readings": [_memory(facts) for facts in hosts], "loads": loads}
+        found = {name: facts for name, facts in zip(nodes, hosts, strict=True) if facts}
+        given = {
+            **options,
+            "readings": [_memory(facts) for facts in hosts],
+            "loads": {name: facts["loads"] for name, facts in found.items()},
+            "held": {name: _held(facts) for name, facts in found.items()},
+        }
         fact, findings, done = plan_serving(given, full=Display().verbosity > 0)
         failed = has_errors(findings) or not fact["ranks"]
         result = plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done))
@@ -49,10 +54,12 @@ def _read(host: Mapping[str, Any]) -> Facts | None:
 
 def _memory(facts: Facts | None) -> float | None:
     """Return the GiB of a host, without what programs outside Kubernetes hold there."""
-    if facts is None:
-        return None
-    held = sum(holder["kib"] for holder in facts["memory_holders"])
-    return (facts["memory_kib"] - held) / 2**20 if facts["memory_kib"] else None
+    return facts["memory_kib"] / 2**20 - _held(facts) if facts and facts["memory_kib"] else None
+
+
+def _held(facts: Facts) -> float:
+    """Return the GiB that programs outside Kubernetes hold on a host."""
+    return sum(holder["kib"] for holder in facts["memory_holders"]) / 2**20
 
 
 def _of_fabric(fabric: Mapping[str, Any]) -> list[Finding]:

@@ -48,8 +48,9 @@ WORK = (
 class Seen:
     """The state of one pod; ``incarnation`` changes whenever its process restarts.
 
-    ``down`` tells that its process ended and the kubelet has not started the next one yet, or can't. ``memory`` says why the
-    group has to stop before the pod's node freezes, ``garbage`` that the head answers with noise and gets no requests.
+    ``down`` tells that its process ended and the kubelet has not started the next one yet, or can't. ``memory`` says
+    why the group has to stop before the pod's node freezes, ``garbage`` that the head answers with noise and gets no
+    requests.
     """
 
     name: str

@@ -34,6 +34,9 @@ THREADS = 8
 FILE_GIB = 5e9 / 2**30
 """The largest file of a checkpoint that huggingface_hub writes by default; the plan does not know the real ones."""
 
+ROOM = 1 - PodOptions.memory_guard_percent[1] / 100
+"""The share of a node's memory above which a load is ended by default."""
+
 _RULES = Rules("_serving")
 
 
@@ -78,8 +81,8 @@ def predicted(resolved: ResolvedProfile) -> tuple[list[str], list[Finding]]:
     ]
     if not loader:
         return lines, []
-    # Below this much the load is ended, or the group stopped; what the loader holds may be swapped out.
-    room = total * (1 - PodOptions.memory_guard_percent[1] / 100) + resolved.swap_gib
+    # What the loader holds may be swapped out.
+    room = total * ROOM + resolved.swap_gib
     least = total - memory["most_gib"] + weights + draft
     if weighs <= room:
         return lines, []
@@ -90,10 +93,13 @@ def predicted(resolved: ResolvedProfile) -> tuple[list[str], list[Finding]]:
     return lines, [_RULES.finding("serving.load.peak", threads, severity=severity, fits=said, **values)]
 
 
-def measured(plan: Plan, loads: Mapping[str, Sequence[Taken]]) -> tuple[list[str], list[Finding]]:
+def measured(
+    plan: Plan, loads: Mapping[str, Sequence[Taken]], held: Mapping[str, float]
+) -> tuple[list[str], list[Finding]]:
     """Return what the last load of the same image and command took on its nodes, and which ones were ended.
 
-    ``loads`` has the ledgers of each host, the oldest first.
+    ``loads`` has the ledgers of each host, the oldest first, ``held`` the GiB that programs outside Kubernetes hold
+    there now. What a load added to these is the least that it needs: the system itself comes on top.
     """
     found = dict(_last(plan, loads))
     if not found:
@@ -117,6 +123,11 @@ def measured(plan: Plan, loads: Mapping[str, Sequence[Taken]]) -> tuple[list[str
         for node, taken in found.items()
         if taken["state"] == "ended"
     ]
+    for node, taken in found.items():
+        needs = taken["taken_gib"] - taken["before_gib"] + held.get(node, 0.0)
+        if needs > taken["total_gib"] * ROOM:
+            figures = {"held": f"{held[node]:.1f}", "needs": f"{needs:.1f}", "total": f"{taken['total_gib']:.1f}"}
+            findings.append(_RULES.finding("serving.load.held", figures["held"], node, **figures))
     return lines, findings
 
 
@@ -131,10 +142,14 @@ def _last(plan: Plan, loads: Mapping[str, Sequence[Taken]]) -> Iterator[tuple[st
 
 
 def load_peak(
-    resolved: ResolvedProfile, plan: Plan, loads: Mapping[str, Sequence[Taken]], full: bool
+    resolved: ResolvedProfile,
+    plan: Plan,
+    loads: Mapping[str, Sequence[Taken]],
+    held: Mapping[str, float],
+    full: bool,
 ) -> tuple[list[str], list[Finding]]:
     """Return the lines and findings about the load: what was counted, or else the arithmetic (``full``)."""
-    lines, findings = measured(plan, loads)
+    lines, findings = measured(plan, loads, held)
     if lines and not findings:
         return lines, []
     reckoned, more = predicted(resolved)

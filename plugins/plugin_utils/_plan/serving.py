@@ -40,7 +40,8 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
     """Return the plan as plain data, all findings, and lines for people.
 
     ``full`` lines have the command of the head and the arithmetic of its memory. The option ``readings`` has the memory
-    (GiB) of each node in their order, None where preflight has not read the host, ``loads`` what loads took on them.
+    (GiB) of each node in their order, None where preflight has not read the host; by host, ``loads`` has what loads
+    took there, and ``held`` the GiB that others hold.
     Without a fabric (None) only what does not depend on it is checked, and the plan has no ranks.
     """
     resolved, findings = resolve_options(options)
@@ -58,7 +59,7 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         done += holes(profile, settings) + resolved.published
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
-        lines, found = load_peak(resolved, plan, options.get("loads") or {}, full)
+        lines, found = load_peak(resolved, plan, options.get("loads") or {}, options.get("held") or {}, full)
         done, findings = done + lines, findings + found
         if resolved.swap_gib:
             done.append(f"swap: {resolved.swap_gib:g} GiB on each node while the weights load")

@@ -51,8 +51,11 @@ def test_what_loads_took_comes_from_the_hosts_that_preflight_read() -> None:
     key = launch_key(Plan.from_dict(planned()["plan"]))
     told = {"key": key, "state": "ready", "phase": "graphs", "at": "2026-11-29T08:00:00Z"}
     loads = [{**told, "total_gib": 119.7, "before_gib": 9.8, "taken_gib": 101.5}, {"key": key}, "text"]
-    hosts = {"spark2": {"ansible_facts": {"gb10_preflight": {**GOOD, "loads": loads}}}, "spark3": {}}
-    assert "load: as counted on spark2 (2026-11-29T08:00:00Z, 1 of 4 nodes known), up to 101.5" in planned(hosts)["msg"]
+    held = [{"kind": "docker", "name": "ollama", "kib": 30 << 20}]
+    read = {**GOOD, "loads": loads, "memory_holders": held}
+    result = planned({"spark2": {"ansible_facts": {"gb10_preflight": read}}, "spark3": {}})
+    assert "load: as counted on spark2 (2026-11-29T08:00:00Z, 1 of 4 nodes known), up to 101.5" in result["msg"]
+    assert [one["value"] for one in result["findings"] if one["rule"] == "serving.load.held"] == ["30.0"]
 
 
 def test_without_the_option_there_is_no_fallback() -> None:

@@ -102,6 +102,42 @@ def test_the_lines_of_a_real_server_begin_the_phases(
     assert found == phases.split()
 
 
+SCHEDULER = """
+import logging
+
+def work():
+    # SGLang replaces the handlers in each process.
+    logging.basicConfig(level="INFO", format="[TP0] %(message)s", force=True)
+    for line in ("Load weight begin. avail mem=1 GB", "Load weight end. elapsed=1 s", "Load weight begin."):
+        logging.getLogger("sglang.srt").info(line)
+"""
+ENGINE = """
+import multiprocessing
+from scheduler import work
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=work)
+    process.start()
+    process.join()
+    print(process.pid)
+"""
+
+
+def test_a_process_that_the_server_spawns_notes_its_phases(watch: Any, tmp_path: Path) -> None:
+    """The directory is that of a pod, so the program runs with another one."""
+    program = (FILES / "front_door.py").read_text()
+    (tmp_path / "front_door.py").write_text(program.replace('"/tmp/gb10-stacks"', repr(str(tmp_path))))
+    (tmp_path / "engine.py").write_text(ENGINE)
+    (tmp_path / "scheduler.py").write_text(SCHEDULER)
+    words = [sys.executable, "front_door.py", "engine"]
+    env = {"GB10_POD_IPS": "10.1.0.1"}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    noted = (tmp_path / "phases").read_text()
+    assert {line.split()[0] for line in noted.splitlines()} == {done.stdout.strip()}
+    assert watch.last_phase(noted) == "draft"
+    assert "[TP0] Load weight end" in done.stderr
+
+
 def test_a_line_that_is_no_text_or_has_no_place_disturbs_no_server(door: Any, tmp_path: Path) -> None:
     door.note_phases(tmp_path / "missing" / "phases")
     for said in (ValueError("Load weight begin"), "Load weight begin", 7):

@@ -69,13 +69,13 @@ def test_threads_are_those_that_sglang_would_start(args: dict[str, Any], threads
 def test_a_loader_that_does_not_fit_is_refused_with_the_threads_that_do(
     group: ResolvedProfile, said: tuple[str, str] | None
 ) -> None:
-    findings = load_peak(group, plan(), {}, full=False)[1]
+    findings = load_peak(group, plan(), {}, {}, full=False)[1]
     found = [(one.severity, one.reason.rpartition("; ")[2]) for one in findings]
     assert found == ([said] if said else [])
 
 
 def test_the_arithmetic_is_shown_with_what_it_leaves_out() -> None:
-    lines, _findings = load_peak(resolved(80, draft=2), plan(), {}, full=True)
+    lines, _findings = load_peak(resolved(80, draft=2), plan(), {}, {}, full=True)
     assert lines == [
         "load: 16.0 GiB before it + 80.0 of weights + 2.0 of the draft + 0.0 in the loader (files are mapped) = 98.0 of"
         " 119.0; 106.0 with the caches. Graphs and compilers are not modelled"
@@ -85,13 +85,13 @@ def test_the_arithmetic_is_shown_with_what_it_leaves_out() -> None:
 def test_small_checkpoints_have_no_more_files_than_they_have() -> None:
     group = resolved(1, **NO_MMAP)
     small = replace(group, memory={**group.memory, "download_gb": 1.0})
-    assert "(2 files of up to 0.9 with 8 threads)" in load_peak(small, plan(), {}, full=True)[0][0]
+    assert "(2 files of up to 0.9 with 8 threads)" in load_peak(small, plan(), {}, {}, full=True)[0][0]
 
 
 @pytest.mark.parametrize("unknown", ["load_gib", "weights_gib"])
 def test_where_gpus_have_their_own_memory_or_the_weights_are_unknown_nothing_is_said(unknown: str) -> None:
     group = resolved(80, **NO_MMAP)
-    assert load_peak(replace(group, memory={**group.memory, unknown: None}), plan(), {}, full=True) == ([], [])
+    assert load_peak(replace(group, memory={**group.memory, unknown: None}), plan(), {}, {}, full=True) == ([], [])
 
 
 def test_what_was_counted_replaces_the_arithmetic() -> None:
@@ -99,7 +99,7 @@ def test_what_was_counted_replaces_the_arithmetic() -> None:
         "spark1": [taken(gib=104.0), taken(gib=99.0, at="2026-11-29T09:00:00Z"), taken(key="other", gib=117)],
         "spark3": [taken(gib=100.25)],
     }
-    assert load_peak(resolved(80, **NO_MMAP), plan(), loads, full=True) == (
+    assert load_peak(resolved(80, **NO_MMAP), plan(), loads, {}, full=True) == (
         [
             "load: as counted on spark3 (2026-11-29T08:00:00Z, 2 of 4 nodes known), up to 100.2 of 119.7 GiB were"
             " taken, 9.8 of them before the load"
@@ -110,12 +110,20 @@ def test_what_was_counted_replaces_the_arithmetic() -> None:
 
 def test_a_load_that_was_ended_is_a_warning_and_the_arithmetic_comes_back() -> None:
     loads = {"spark2": [taken(), taken("ended", at="2026-11-30T08:00:00Z")], "spark9": [taken("ended")]}
-    lines, findings = load_peak(resolved(80), plan(), loads, full=True)
+    lines, findings = load_peak(resolved(80), plan(), loads, {}, full=True)
     assert len(lines) == 2
     (found,) = findings
     assert (found.rule, found.severity, found.where) == ("serving.load.ended", "warning", "spark2")
     assert "in its phase graphs (2026-11-30T08:00:00Z), because the 119.7 GiB of the node ran out" in found.reason
 
 
+@pytest.mark.parametrize(("held", "warned"), [(0, False), (23.8, False), (23.9, True)])
+def test_memory_that_others_hold_since_the_last_load_is_a_warning(held: float, warned: bool) -> None:
+    """101.5 GiB less the 9.8 before the load, and 115.5 of 119.7 may be taken."""
+    lines, findings = load_peak(resolved(80), plan(), {"spark2": [taken()]}, {"spark2": held, "spark1": 60}, full=True)
+    assert len(lines) == 1 + warned
+    assert [(one.rule, one.where, one.value) for one in findings] == [("serving.load.held", "spark2", "23.9")] * warned
+
+
 def test_a_plan_with_errors_has_no_ranks_that_loaded() -> None:
-    assert load_peak(resolved(80), replace(plan(), ranks=()), {"spark1": [taken()]}, full=False) == ([], [])
+    assert load_peak(resolved(80), replace(plan(), ranks=()), {"spark1": [taken()]}, {}, full=False) == ([], [])
