@@ -10,6 +10,9 @@ import os
 import re
 import signal
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,6 +120,28 @@ class LabCommand:
                     break
         assert process.returncode == -signal.SIGKILL, f"{point!r} was never reached:\n{output[-6000:]}"
         return output
+
+    @contextmanager
+    def reached(self, playbook: str, point: str, *words: str | Path, **values: Any) -> Iterator[subprocess.Popen[str]]:
+        """Run a playbook, yield its process as soon as its output has a text, and then wait for its end.
+
+        The output is a file, which the connections that Ansible keeps open may hold open as long as they like.
+        """
+        output = self.state / "reached.log"
+        with output.open("w", encoding="utf-8") as file, subprocess.Popen(
+            [LABCTL, "run", "--", *self.playbook(playbook, *words, **values)], cwd=CHECKOUT,
+            env={**self.environment, "PYTHONUNBUFFERED": "1"}, stdout=file, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                while point not in " ".join(output.read_text(encoding="utf-8").split()):
+                    assert process.poll() is None, f"{point!r} was never reached:\n{output.read_text()[-6000:]}"
+                    time.sleep(0.05)
+                yield process
+                process.wait(timeout=RUN_LIMIT_S)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
 
 
 def recap(output: str, count: str) -> dict[str, int]:

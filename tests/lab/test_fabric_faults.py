@@ -9,7 +9,9 @@ The old state has MTU 9000, the new one 8000.
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -118,7 +120,7 @@ def test_second_run_changes_nothing_with_few_tasks(fabric: Fabric) -> None:
     print(f"tasks that each host saw: {[f'{ok} and {skipped} skipped' for ok, _changed, skipped in counts]}")
     for ok, changed, skipped in counts:
         assert int(changed) == 0
-        assert int(ok) + int(skipped) < 18
+        assert int(ok) + int(skipped) < 20
 
 
 def test_a_confirmed_change_holds(fabric: Fabric) -> None:
@@ -141,6 +143,44 @@ def test_host_rebooted_before_the_confirmation(fabric: Fabric) -> None:
     fabric.lab("reboot", HOST)
     fabric.lab.shell(HOST, "systemctl is-system-running --wait")
     fabric.eventually_undone()
+
+
+# In the order of a run; a play of checks, one that changes the host, and the proof.
+INTERRUPTED = [
+    "Read the ports of every host",
+    "Check | Let no other run change this host",
+    "Check | Check that the network change can be made",
+    "Create the virtual functions",
+    "Apply | Say what happens if this run ends now",
+    "Apply | Apply the fabric's addresses and MTU",
+    "Confirm | Confirm the change over a new connection",
+    "Let other runs change this host again",
+    "Set or remove RoCE's classes",
+    "Ping every peer on every VF",
+]
+
+
+@pytest.mark.parametrize("task", INTERRUPTED)
+def test_ctrl_c_leaves_the_old_or_the_new_state_and_no_lock(fabric: Fabric, task: str) -> None:
+    with fabric.lab.reached("fabric", task, "--limit", HOST, *UNDO_SOON, **values(NEW)) as running:
+        os.killpg(running.pid, signal.SIGINT)
+    fabric.settled()
+    assert fabric.mtu(HOST) in (OLD, NEW)
+    status, said = fabric.play(NEW)
+    assert status == 0, said
+    assert fabric.mtu(HOST) == NEW
+
+
+def test_of_two_runs_at_once_the_second_is_refused_and_the_first_goes_on(fabric: Fabric) -> None:
+    with fabric.lab.reached("fabric", "Create the virtual functions", "--limit", HOST, **values(NEW)) as first:
+        os.killpg(first.pid, signal.SIGSTOP)
+        status, said = fabric.play(OLD)
+        os.killpg(first.pid, signal.SIGCONT)
+    assert status != 0
+    assert "Another run changes this host" in said
+    assert "playbook fabric, at most until" in said
+    assert first.returncode == 0
+    assert fabric.mtu(HOST) == NEW
 
 
 def test_no_new_connection_after_the_change(fabric: Fabric) -> None:
