@@ -144,6 +144,7 @@ def test_a_probe_asks_for_every_vf_of_its_host() -> None:
 
 
 def test_what_a_probe_got_is_compared() -> None:
+    assert networks.compare_status({"metadata": {"name": "without"}}) == []
     pod = networks.probe_pod(PLAN, "spark1", "ns", "node1", "pause:3")
     annotations = pod["metadata"]["annotations"]
     assert [finding.rule for finding in networks.compare_status(pod)] == ["multus.attachment.missing"] * 2

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import ROCE_HEADER_BYTES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import vf_mac
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from fabric_samples import PFS, Variables, fabric, ring
@@ -148,6 +149,9 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("network.overlap", rail(1, network="10.100.128.0/17")),
     ("network.management", rail(1, network="192.168.0.0/16")),
     ("network.management_address", all_of(group("gb10_management_networks", []), rail(1, network="192.168.0.0/16"))),
+    # The first and the last address of a block.
+    ("network.management", group("gb10_management_networks", ["10.100.0.0/32"])),
+    ("network.management", group("gb10_management_networks", ["10.100.255.255/32"])),
     ("network.cluster", rail(1, network="10.42.0.0/16")),
     ("network.cluster", rail(1, network="10.40.0.0/13")),
     ("network.cluster", group("gb10_service_cidr", "10.100.0.0/17,fd00:43::/112")),
@@ -181,7 +185,8 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("sriov.disabled", reported("enp1s0f0np0", totalvfs=0)),
     ("mtu.invalid", group("gb10_fabric_mtu", "jumbo")),
     ("mtu.low", group("gb10_fabric_mtu", 1279)),
-    ("mtu.roce", group("gb10_fabric_mtu", 1500)),
+    ("mtu.roce", group("gb10_fabric_mtu", 1280)),
+    ("mtu.roce", group("gb10_fabric_mtu", 4096 + ROCE_HEADER_BYTES - 1)),
     ("mtu.port", reported("enp1s0f0np0", max_mtu=4096)),
     ("scheme.unknown", group("gb10_fabric_scheme", "flat")),
     ("topology.unknown", group("gb10_fabric_topology", "torus")),
@@ -226,12 +231,13 @@ def test_a_conflict_is_reported_with_its_remedy(rule: str, change: Break) -> Non
 
 
 @pytest.mark.parametrize("small", ["10.100.0.0/31", "10.100.0.0/30", "10.100.0.0/29", "10.100.0.0/24"])
-def test_the_size_that_is_proposed_for_a_block_is_large_enough_and_nothing_else_is_reported(small: str) -> None:
+def test_the_size_that_is_proposed_for_a_block_is_the_smallest_and_nothing_else_is_reported(small: str) -> None:
     (finding,) = broken(4, ("", rail(0, network=small)))
     assert (finding.rule, finding.key) == ("fabric.network.too_small", "gb10_fabric_rails.rail0.network")
     wanted = re.search(r"Give it a (/\d+) or larger", finding.remedy)
     assert wanted
     assert broken(4, ("", rail(0, network=f"10.100.0.0{wanted[1]}"))) == []
+    assert broken(4, ("", rail(0, network=f"10.100.0.0/{int(wanted[1][1:]) + 1}"))) != []
 
 
 @pytest.mark.parametrize(
@@ -261,6 +267,7 @@ def test_firmware_without_vfs_comes_with_the_command_to_type() -> None:
 def test_the_list_is_long_and_the_sample_is_right() -> None:
     assert len({rule for rule, _change in CONFLICTS}) >= 60
     assert broken(4) == []
+    assert broken(4, ("", group("gb10_fabric_mtu", 4096 + ROCE_HEADER_BYTES))) == []
 
 
 @given(count=st.integers(4, 60), conflict=st.sampled_from(CONFLICTS))

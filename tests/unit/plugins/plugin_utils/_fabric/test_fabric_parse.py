@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+import yaml
 from ansible.errors import AnsibleError
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables, plain
 
 
 class HostVars(dict[str, Any]):
@@ -41,9 +43,18 @@ def test_hosts_outside_this_run_are_assumed_to_be_like_the_least_capable_inside(
     assert "gb10_assumed_vf_count" not in variables["a"]
 
 
-def test_hosts_of_this_run_without_facts_are_not_assumed() -> None:
-    variables, _findings = fabric_variables(["a"], task_vars(["a"], a={"gb10_node_id": 1}))
-    assert variables == {"a": {"gb10_node_id": 1}}
+@pytest.mark.parametrize("present", [["a"], ["a", "b"]])
+def test_without_the_facts_of_any_host_no_number_of_vfs_is_assumed(present: list[str]) -> None:
+    known = {"a": {"gb10_node_id": 1}, "b": {"gb10_node_id": 2}}
+    assert fabric_variables(["a", "b"], task_vars(present, **known))[0] == known
+
+
+def test_strings_of_ansible_become_ordinary_ones() -> None:
+    class Tagged(str):
+        """PyYAML refuses it."""
+
+    value = plain({Tagged("a"): (Tagged("b"), [Tagged("c"), 1, None])})
+    assert yaml.safe_dump(value, default_flow_style=True) == "{a: [b, [c, 1, null]]}\n"
 
 
 def test_a_failing_template_and_an_unknown_host_are_findings() -> None:

@@ -317,8 +317,9 @@ def test_a_block_without_room_for_pfs_is_one_finding_per_rail(prefix: int) -> No
     assert len({finding.key for finding in findings}) == 8
 
 
-def test_transit_on_a_switch_is_a_note() -> None:
-    findings = plan_fabric(fabric(4, gb10_fabric_transit="true"))[1]
+@pytest.mark.parametrize("variables", [fabric(4, gb10_fabric_transit="true"), cabled(3, gb10_fabric_transit=True)])
+def test_transit_where_every_pair_has_a_cable_is_a_note(variables: Variables) -> None:
+    findings = plan_fabric(variables)[1]
     assert [(finding.rule, finding.severity) for finding in findings] == [("fabric.transit.unneeded", "info")]
 
 
