@@ -214,13 +214,14 @@ def test_a_download_that_is_cut_goes_on_and_gives_up_without_progress(make: Call
 def test_a_busy_hub_is_asked_again_and_the_waiting_nodes_do_not_give_up(
     make: Callable[..., Node], hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(share, "HUB_TRIES", 10)
-    monkeypatch.setattr(share, "LONGEST_PAUSE", 0.4)
-    monkeypatch.setattr(share, "STALLED", 1.2)
-    hub.busy = 7
+    monkeypatch.setattr(share, "HUB_TRIES", 10**6)
+    monkeypatch.setattr(share, "LONGEST_PAUSE", 0.05)
+    hub.busy = 10**6
     nodes = [make(1, [2], hub=hub.url, downloads=list(FILES), streams=1), make(2, [1])]
     wait(lambda: nodes[0].share.status()["silent"])
     assert "HTTP 503, Service Unavailable" in nodes[0].share.status()["silent"]["the hub"]
+    wait(lambda: nodes[1].share.peers[0].received)
+    hub.busy = 0
     wait(done(*nodes))
     assert not any(node.share.status()["error"] or node.share.status()["silent"] for node in nodes)
 
@@ -248,11 +249,32 @@ def test_without_a_controller_all_nodes_end_and_peers_do_not_keep_each_other_ali
 
 
 def test_a_node_that_nobody_asks_learns_from_its_peers_that_the_controller_is_there(make: Callable[..., Node]) -> None:
-    nodes = [make(n, [3 - n], orphan_seconds=1.5) for n in (1, 2)]
-    for _turn in range(30):
-        nodes[0].control.touch()
-        time.sleep(0.1)
-    assert nodes[1].thread.is_alive()
+    nodes = [make(n, [3 - n], orphan_seconds=600) for n in (1, 2)]
+    nodes[1].share._seen -= 500
+    nodes[0].control.touch()
+    wait(lambda: nodes[1].share.age() < 400)
+
+
+def test_a_node_gives_up_when_nothing_has_moved_anywhere_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(share.time, "monotonic", lambda: clock[0])
+    waits = Node(tmp_path, 2, [1, 3], free_port()).share
+    for seconds, received, failed, gives_up in (
+        (0, 0, "", False),
+        (share.STALLED, 0, "", False),
+        (0, 7, "", False),
+        (share.STALLED, 7, "", False),
+        (0, 8, "", False),
+        (share.STALLED_AFTER_FAILURE, 8, "no token", False),
+        (1, 8, "no token", True),
+    ):
+        clock[0] += seconds
+        waits.peers[0].received, waits.peers[1].failed = received, failed
+        waits._judge()
+        assert bool(waits.status()["error"]) is gives_up
+    assert "for 10 s (spark3 failed: no token)" in waits.status()["error"]
 
 
 def test_only_its_own_address_listens_and_nothing_after_the_end(make: Callable[..., Node]) -> None:
