@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -65,10 +67,20 @@ _OF_REGISTRY = re.compile(r"(?:password|token|auth)[\"']?:[ \t]+(?:\"([^\"\n]+)\
 MARGIN = 256 * 1024
 
 
-def _end_of(path: Path, limit: int) -> str:
-    """Return the last lines of a file, of which none begins in the middle."""
-    before = max(0, path.stat().st_size - limit - MARGIN)
-    with path.open("rb") as stream:
+# Where files may be in truth, as os-release of /etc, and the devices of a simulated /sys.
+ELSEWHERE = ("/usr/lib/", "/sys/")
+
+
+def _end_of(path: Path, root: Path, limit: int) -> str:
+    """Return the last lines of a file, of which none begins in the middle; raise OSError.
+
+    A pod writes the directory of its group's logs, and root reads it here: a link must not lead to another file.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+        real = str(Path(f"/proc/self/fd/{stream.fileno()}").readlink())
+        if not real.startswith((f"{root.resolve()}/", *ELSEWHERE)):
+            raise OSError(errno.ELOOP, f"is a link to {real}")
+        before = max(0, os.fstat(stream.fileno()).st_size - limit - MARGIN)
         if before:
             stream.seek(before)
         text = stream.read().decode("utf-8", "replace")
@@ -81,7 +93,7 @@ def _read(root: Path, patterns: Sequence[str], limit: int, without: Callable[[st
     paths = [p for pattern in patterns for p in root.glob(pattern) if p.is_file()]
     for path in sorted(paths, key=lambda p: -p.stat().st_mtime):
         try:
-            text = without(_end_of(path, limit))
+            text = without(_end_of(path, root, limit))
         except OSError as error:
             # Unused GID slots answer EINVAL on mlx5.
             problems.append(f"{path}: {error.strerror}")

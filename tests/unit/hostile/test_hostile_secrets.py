@@ -281,6 +281,25 @@ def test_a_file_is_read_from_before_its_part_that_is_kept(tmp_path: Path) -> Non
     assert "password: <removed>" in text and SECRET not in text and len(text) < 1200
 
 
+def test_a_link_in_a_pod_s_log_directory_shows_no_other_file_of_the_host(tmp_path: Path) -> None:
+    """Root reads the directory, and the pod of the supervisor can write it."""
+    roots, other = _roots(tmp_path), tmp_path / "root"
+    other.mkdir()
+    (other / "notes").write_text("of the host")
+    (other / "deep").mkdir()
+    (other / "deep" / "notes").write_text("of the host, too")
+    group = roots["group_logs"] / "ns" / "glm"
+    group.mkdir(parents=True)
+    (group / "log").write_text("of the group")
+    (group / "link").symlink_to(other / "notes")
+    (group / "directory").symlink_to(other / "deep")
+    (group / "inside").symlink_to("log")
+    texts, missing = sources.gather(lambda _command: (0, "", ""), roots, 1000)
+    assert texts["group_logs"].splitlines() == [f"{group}/inside: of the group", f"{group}/log: of the group"]
+    assert f"{group}/link: is a link to {other}/notes" in missing["group_logs"]
+    assert f"{group}/directory/notes: is a link to {other}/deep/notes" in missing["group_logs"]
+
+
 # ---- Pods of others.
 
 
