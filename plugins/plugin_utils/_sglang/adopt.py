@@ -371,7 +371,13 @@ def to_profile(
     catalogue = knowledge.history.nearest(Version.parse(version))[0].with_fork(carries)
     parsed = parse_flags(catalogue, knowledge.history, _in_release(found, catalogue, knowledge, version))
     entry = {"sglang": version, "image": image} | ({"carries": list(carries)} if carries else {})
-    return _profile(found, _settings(found, parsed), entry, name, facts, fallback["repo"]), found.findings
+    given = _settings(found, parsed)
+    unknown = [one.key for one in found.findings if (one.rule, one.severity) == (LEFT, "error") and "-" in one.key]
+    if unknown and listed is None and name_of(image) not in OFFICIAL:
+        reason = f"has {', '.join(unknown)}, if it is a fork of SGLang {version} in which your line works"
+        remedy = "Add the flag under server_args, and as carries: [--flag=value] to the image"
+        found.note("warning", "image", image, reason, remedy)
+    return _profile(found, given, entry, name, facts, fallback["repo"]), found.findings
 
 
 def _image(
@@ -404,7 +410,7 @@ def _image(
     if not listed and name_of(image) not in OFFICIAL:
         reason = "is not SGLang's own and in no profile; its programs run on your nodes with the rights of the pods"
         found.note("warning", "image", image, reason, "Use it if you trust its author, or give another image")
-    return image, asked or told
+    return listed.reference if listed and "@" not in image else image, asked or told
 
 
 def _in_release(found: Source, catalogue: Catalogue, knowledge: Knowledge, version: str) -> list[str]:

@@ -207,6 +207,7 @@ def test_flags_of_another_release_get_their_name_and_those_without_one_are_named
     line = "sglang serve --model-path a/b --cuda-graph-bs 1 2 4 8 --moe-runner-backend b12x --fp4-gemm-backend cutlass"
     profile, result = draft(command=f"docker run x/sglang:v0.5.21 {line} --no-such-flag 3")
     assert profile["server_args"] == {"cuda_graph_bs_decode": [1, 2, 4, 8]}
+    assert "has --no-such-flag, --moe-runner-backend, --fp4-gemm-backend, if it is a fork" in result["msg"]
     left = {each.partition(":")[0] for each in result["left_out"]}
     assert left == {"--moe-runner-backend b12x", "--fp4-gemm-backend cutlass", "--no-such-flag 3"}
     assert "error" not in [one["severity"] for one in result["findings"] if one["rule"] == "flag.renamed"]
@@ -226,6 +227,8 @@ def test_the_image_is_looked_up_and_a_profile_of_the_model_is_named() -> None:
     line = "docker run scitrera/dgx-spark-sglang:0.5.10 sglang serve --model-path nvidia/GLM-4.7-NVFP4"
     profile, result = draft(command=line)
     assert (profile["sglang_version"], profile["images"][0]["carries"]) == ("0.5.10", ["nvidia-cudnn-cu12"])
+    own = draft(command=f"docker run {OURS.reference.partition('@')[0]} sglang serve --model-path a/b")[0]
+    assert own["images"] == [{"sglang": OURS.sglang, "image": OURS.reference}]
     assert result["sglang_version"] == "0.5.10"
     assert result["msg"].startswith("There are profiles of this model: glm-4.7\n")
 
