@@ -53,7 +53,7 @@ def test_the_tag_of_an_unknown_image_says_its_release() -> None:
 
 def test_an_image_of_an_unknown_release_is_asked_about() -> None:
     resolved, findings = planned_for("registry.example/own:latest")
-    assert resolved.sglang_version == "0.5.21"
+    assert resolved.sglang_version == "0.5.20"
     assert findings["serving.image.release"].key == "gb10_sglang_image"
     assert "gb10_sglang_version" in findings["serving.image.release"].remedy
     assert "serving.image.release" not in planned_for("registry.example/own:latest", "0.5.21")[1]

@@ -57,12 +57,12 @@ def test_an_image_of_sglang_needs_no_entry_in_a_profile_and_says_where_it_ran() 
         "SGLang's own, several platforms, arm64 among them; ran on gb10: K2-Horizon on a pair, 2026-10-08"
     )
     assert unproven.image_note.endswith("; no run on gb10 is known")
-    own = {"images": [{"sglang": "0.5.21", "image": "mine/x:0.5.21"}]}
-    assert resolve(bare_profile | own, "current").image == "mine/x:0.5.21"
+    own = {"images": [{"sglang": "0.5.20", "image": "mine/x:0.5.20"}]}
+    assert resolve(bare_profile | own, "current").image == "mine/x:0.5.20"
 
 
 def test_the_digest_of_an_image_that_is_given_by_its_tag_is_named() -> None:
-    found = resolve(SHIPPED["gpt-oss-120b"], "current", None, {"image": "lmsysorg/sglang:v0.5.21"})
+    found = resolve(SHIPPED["gpt-oss-120b"], "current", "0.5.21", {"image": "lmsysorg/sglang:v0.5.21"})
     (unpinned,) = (one for one in found.findings if one.rule == "profile.image.unpinned")
     assert unpinned.remedy.startswith("Write docker.io/lmsysorg/sglang:v0.5.21@sha256:b1259f3e")
     assert found.image_gb == 15
