@@ -185,16 +185,3 @@ def test_the_last_cell_s_group_is_stopped_by_its_profile(cluster: Site) -> None:
     assert len(cluster.pods("qwen3-5-397b")) == 4
     cluster.play("serve_stop", profile="qwen3.5-397b")
     assert cluster.pods("qwen3-5-397b") == []
-
-
-def test_one_running_server_is_measured_and_compared_with_itself(cluster: Site) -> None:
-    values = {"profile": "gemma-4-31b-it", "sglang_service_type": "NodePort"}
-    cluster.play("serve", **values)
-    output = cluster.play("bench", **values, bench_workloads=[{"concurrency": 2, "max_tokens": 60, "repetitions": 2}])
-    assert "2 streams: repetition 1/2: ok" in output
-    kept = cluster.lab.results / "bench-gemma-4-31b-it.jsonl"
-    planned, ended = (json.loads(line) for line in kept.read_text().splitlines())
-    assert (planned["kind"], ended["kind"], ended["workloads_id"] != "") == ("plan", "result", True)
-    assert ended["environment"]["server"]["version"] and ended["environment"]["kernel_and_driver"]
-    table = cluster.play("compare", before=str(kept), after=str(kept)).partition("Show the table")[2]
-    assert table.count(" same") == 4

@@ -182,19 +182,6 @@ def test_a_source_is_killed_midway_and_another_one_goes_on(site: Site) -> None:
     assert closed(site)
 
 
-def test_a_damaged_file_is_noticed_and_fetched_again_from_a_node(site: Site) -> None:
-    shard = f"{MODEL}/model-00003-of-00012.bin"
-    site.lab.shell("spark2", f"printf damaged | dd of={shard} bs=1 seek=1000000 conv=notrunc status=none")
-    said = site.play("models", models_state="verified", models_repo=REPO, check=False)
-    assert f"damaged: {REPO}/model-00003-of-00012.bin" in said
-    said = site.play("models", **FETCH)
-    assert "spark2: copies 33.6 MB over the fabric from spark1, spark3, spark4" in said
-    site.play("models", models_state="verified", models_repo=REPO)
-    assert len({digests(site, node) for node in NODES}) == 1
-    assert sum(downloaded(site).values()) == TOTAL
-    assert closed(site)
-
-
 def test_everything_closes_by_itself_when_the_controller_is_killed(site: Site) -> None:
     for node in NODES:
         site.lab.shell(node, f"rm -r {MODEL}")
