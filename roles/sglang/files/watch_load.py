@@ -20,6 +20,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -35,9 +36,11 @@ LEDGER = "load.json"
 # directory.
 PHASES = Path("/tmp/gb10-stacks/phases")
 MEMINFO, PROC = Path("/proc/meminfo"), Path("/proc")
-# Seconds between two looks: a load from a fast disk takes a GiB in less than that.
-EVERY = 0.5
-# Seconds for which too little must be available, and between two times that the models' pages are dropped.
+# Seconds between two looks, and between those while less than CLOSE times the limit is available: a load from a fast
+# disk takes 5 GiB in a second.
+EVERY, SOON, CLOSE = 0.5, 0.1, 4
+# Seconds for which too little must be available, or in which all of it would be gone at the present rate, and seconds
+# between two times that the models' pages are dropped.
 HOLD, PAUSE = 1.5, 2.0
 # Seconds between two requests of /health, and for an answer: a healthy head takes one, a head that starts none.
 ASK, ANSWER = 5.0, 2.0
@@ -112,7 +115,10 @@ class Load:
         self.state, self.phase, self.said = "loads", "start", ""
         self._options = options
         self._peaks: dict[str, dict[str, float]] = {}
-        self._total = self._before = self._looked = 0.0
+        # Seconds until the next look.
+        self.pause = EVERY
+        self._total = self._before = self._looked = self._left = 0.0
+        self._drop: threading.Thread | None = None
         self._low_since: float | None = None
         self._drop_after = self._write_after = self._ask_after = float("-inf")
         self._warms = False
@@ -123,7 +129,8 @@ class Load:
         """Look once, and drop pages or call for the end if that is due; raise OSError or ValueError."""
         self._total, free, left = (size_of(MEMINFO, name) for name in ("MemTotal", "MemFree", "MemAvailable"))
         if not self._peaks:
-            self._looked, self._before = now, self._total - left
+            self._looked, self._before, self._left = now, self._total - left, left
+        passed, fallen, self._left = now - self._looked, self._left - left, left
         changed = self._name(now)
         peak = self._peaks.setdefault(self.phase, dict.fromkeys(("seconds", "taken_gib", "cached_gib"), 0.0))
         peak |= {
@@ -132,13 +139,17 @@ class Load:
             "cached_gib": max(peak["cached_gib"], left - free),
         }
         self._looked = now
-        low = left < self._total * self._options.stop / 100
+        limit = self._total * self._options.stop / 100
+        low, full = left < limit, free < self._total / 10 <= left - free
+        self.pause = SOON if left < CLOSE * limit else EVERY
         self._low_since = (now if self._low_since is None else self._low_since) if low else None
-        full = free < self._total / 10 <= left - free
-        if (low or full) and now >= self._drop_after:
-            drop_from_cache(self._options.model)
+        if (low or full) and now >= self._drop_after and not (self._drop and self._drop.is_alive()):
+            # It takes seconds for a large model, in which all memory may go.
+            self._drop = threading.Thread(target=drop_from_cache, args=(self._options.model,), daemon=True)
+            self._drop.start()
             self._drop_after, self._drops = now + PAUSE, self._drops + 1
-        if self.state == "loads" and self._low_since is not None and now - self._low_since >= HOLD:
+        lasts = self._low_since is not None and now - self._low_since >= HOLD
+        if self.state == "loads" and (lasts or (low and fallen * HOLD > left * passed)):
             self.state = "ended"
             self.said = (
                 f"the load was ended in its phase {self.phase} before the node froze: {left:.1f} of {self._total:.1f}"
@@ -155,7 +166,8 @@ class Load:
         noted = ""
         with suppress(OSError):
             noted = PHASES.read_text(encoding="ascii", errors="replace")
-        if now >= self._ask_after:
+        # A head takes a second to answer, in which nobody looks.
+        if now >= self._ask_after and self._low_since is None:
             status, self._ask_after = health(self._options.port), now + ASK
             self._warms = self._warms or bool(status)
             self.state = "ready" if status == HTTPStatus.OK else self.state
@@ -216,7 +228,7 @@ def main(words: Sequence[str]) -> None:
                 print(load.said, flush=True)
                 load.said = ""
             end(PROC, server)
-        time.sleep(EVERY)
+        time.sleep(load.pause)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,20 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop(name, None)
 
 
+class Thread:
+    """Does its work at once."""
+
+    def __init__(self, target: Callable[[Any], None], args: tuple[Any], daemon: bool) -> None:
+        self.work, self.args = target, args
+        assert daemon
+
+    def start(self) -> None:
+        self.work(*self.args)
+
+    def is_alive(self) -> bool:
+        return False
+
+
 class Node:
     """A node of 100 GiB, and the load on it."""
 
@@ -45,6 +60,7 @@ class Node:
         monkeypatch.setattr(watch, "health", lambda _port: self.status)
         monkeypatch.setattr(watch, "compiles", lambda _proc: self.compiles)
         monkeypatch.setattr(watch, "drop_from_cache", lambda _models: self.dropped.append(self.now))
+        monkeypatch.setattr(watch, "threading", SimpleNamespace(Thread=Thread))
         (path / "base").mkdir()
         words = [str(path / "base"), "--port", "1", "--stop", "4", "--key", "k", "--kept", str(path / "kept.json")]
         self.load = watch.Load(watch.parse(words))
@@ -183,23 +199,41 @@ def test_full_caches_are_dropped_first_and_not_all_the_time(node: Node) -> None:
 @pytest.mark.parametrize(
     ("available", "states"),
     [
-        ((50, 3, 3, 3, 3), "loads loads loads loads ended"),
-        ((50, 3, 3, 50, 3), "loads loads loads loads loads"),
+        ((4, 3, 3, 3, 3), "loads loads loads loads ended"),
+        ((4, 3, 3, 50, 3.9), "loads loads loads loads ended"),
+        ((4, 3, 3, 5, 4), "loads loads loads loads loads"),
         ((50, 4, 4, 4, 4), "loads loads loads loads loads"),
+        # All would be gone in less than 1.5 seconds.
+        ((40, 20, 5, 3), "loads loads loads ended"),
+        ((5, 3.9, 3.8, 3.7), "loads loads loads loads"),
     ],
 )
-def test_a_load_is_ended_after_its_pages_were_dropped_and_only_if_that_did_not_help(
+def test_a_load_is_ended_after_its_pages_were_dropped_if_little_memory_lasts_or_soon_none_is_left(
     available: tuple[float, ...], states: str, node: Node
 ) -> None:
     node.begin("weights")
     assert " ".join(node.look(number / 2, gib) for number, gib in enumerate(available)) == states
-    assert node.dropped == ([0.5] if 3 in available else [])
+    low = [number / 2 for number, gib in enumerate(available) if gib < 4]
+    assert node.dropped == low[:1]
     if states.endswith("ended"):
         told = tell(node.told())
         assert not told.proven and node.told("kept.json")["state"] == "ended"
-        assert told.message.startswith(
-            "the load was ended in its phase weights before the node froze: 3.0 of 100.0 GiB were available. Let "
-        )
+        assert told.message.startswith("the load was ended in its phase weights before the node froze: 3.")
+
+
+def test_little_memory_is_looked_at_more_often(node: Node, watch: Any) -> None:
+    pauses = []
+    for now, gib in ((0, 50), (1, 16), (2, 15), (3, 50)):
+        node.look(now, gib)
+        pauses.append(node.load.pause)
+    assert pauses == [watch.EVERY, watch.EVERY, watch.SOON, watch.EVERY]
+
+
+def test_pages_are_not_dropped_twice_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Thread, "is_alive", lambda _self: True)
+    for now in (0, 3, 6):
+        node.look(now, 60, 9)
+    assert node.dropped == [0]
 
 
 def test_a_server_that_is_ready_is_left_to_the_guard_of_the_group(node: Node) -> None:
@@ -221,7 +255,7 @@ def test_the_watch_outlives_readings_that_fail_and_ends_with_its_server(
     ended: list[int] = []
 
     class Load:
-        state, said = "loads", "the load was ended"
+        state, said, pause = "loads", "the load was ended", 0
 
         def __init__(self, _options: object) -> None:
             """Read nothing."""
@@ -233,7 +267,6 @@ def test_the_watch_outlives_readings_that_fail_and_ends_with_its_server(
             self.state = read
 
     monkeypatch.setattr(watch, "Load", Load)
-    monkeypatch.setattr(watch, "EVERY", 0)
     monkeypatch.setattr(watch.os, "getppid", lambda: next(parents))
     monkeypatch.setattr(watch, "end", lambda _proc, server: ended.append(server))
     watch.main([str(tmp_path), "--port", "1"])
