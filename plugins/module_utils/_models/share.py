@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import SHUT_RDWR
 from typing import IO, Any
 
 from . import store
@@ -84,14 +85,33 @@ def items_of(models: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 class _Via(urllib.request.HTTPHandler):
-    """Connects from one address of this node."""
+    """Connects from one address of this node, and waits a limited time for the head of an answer.
+
+    A time without a byte is no limit: a peer may send a byte now and then, or one "100 Continue" after another.
+    """
 
     def __init__(self, address: str) -> None:
         super().__init__()
         self._address = address
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(http.client.HTTPConnection, req, source_address=(self._address, 0))
+        opened: list[http.client.HTTPConnection] = []
+
+        def connect(*words: Any, **options: Any) -> http.client.HTTPConnection:
+            opened.append(http.client.HTTPConnection(*words, **options))
+            return opened[0]
+
+        def close() -> None:
+            for socket in (each.sock for each in opened if each.sock):
+                with suppress(OSError):
+                    socket.shutdown(SHUT_RDWR)
+
+        limit = threading.Timer(2 * TIMEOUT, close)
+        limit.start()
+        try:
+            return self.do_open(connect, req, source_address=(self._address, 0))  # type: ignore[arg-type]
+        finally:
+            limit.cancel()
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -125,6 +125,8 @@ LIES: dict[str, Answer] = {
     "no answer": lambda client: time.sleep(5),
     "no protocol": lambda client: client.sendall(b"\x00\xff" * 1000),
     "headers without an end": endless(b"HTTP/1.0 200 x\r\n", b"X: y\r\n"),
+    "one header, a byte at a time": endless(b"HTTP/1.0 200 x\r\nX: ", b"y", 0.05),
+    "another answer to come, without an end": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.001),
     "a redirect to a file": send(302, Location="file:///etc/passwd"),
     "a redirect to itself": send(302, Location="/state"),
     "too slow": endless(LONGER, b"x", 0.01),
