@@ -225,10 +225,13 @@ def _started_by(words: Sequence[str], found: Source) -> Source:
             command.append(word)
     if "install" in command:
         _step(found, command)
-    argv, found.argv = found.argv, []
+    argv, found.argv, length = found.argv, [], 0
     for word in argv:
         value = Template(word).safe_substitute(own | found.env)
         found.argv += shlex.split(value) if word.startswith("$") and value.startswith("-") else [value]
+        length += len(value)
+        if length > LONGEST_COMMAND:
+            raise ValueError(f"with its variables the command has more than {LONGEST_COMMAND} characters. Shorten it")
     return found
 
 
@@ -363,8 +366,10 @@ def to_profile(
     empty ones too, ``images`` those of all profiles. A flag with another name in the release gets that name. Raises
     ValueError if nothing says the release, or if there are more flags than anybody writes.
     """
-    if sum(word.startswith("--") for word in found.argv) > MOST_FLAGS:
-        raise ValueError(f"the source has more than {MOST_FLAGS} flags. Give the command of one server")
+    if sum(word.startswith("--") for word in found.argv) > MOST_FLAGS or len(found.argv) > MOST_WORDS:
+        raise ValueError(
+            f"the source has more than {MOST_FLAGS} flags or {MOST_WORDS} words. Give one server's command"
+        )
     image, version = _image(found, fallback, images, knowledge)
     listed = look_up(images, image)
     carries = listed.carries if listed and listed.sglang == version else ()

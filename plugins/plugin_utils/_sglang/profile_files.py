@@ -43,7 +43,7 @@ LONGEST = 20_000
 
 
 MOST = 100_000
-"""Values of the largest file, with those that its aliases repeat."""
+"""Values of the largest file, with those that its aliases repeat; each 100 characters of a text are one more."""
 
 
 DEEPEST = 5_000
@@ -70,9 +70,10 @@ class _Loader(_Base):
         def size(node: yaml.Node) -> int:
             if id(node) not in sizes:
                 sizes[id(node)] = 1  # an alias that contains itself is refused later
+                text = len(node.value) // 100 if isinstance(node, yaml.ScalarNode) else 0
                 pairs = node.value if isinstance(node, (yaml.SequenceNode, yaml.MappingNode)) else []
                 parts = [part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,))]
-                sizes[id(node)] = 1 + sum(map(size, parts))
+                sizes[id(node)] = 1 + text + sum(map(size, parts))
             return sizes[id(node)]
 
         if root is not None and (values := size(root)) > MOST:

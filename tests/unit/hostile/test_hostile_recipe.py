@@ -152,8 +152,11 @@ def test_a_longer_command_is_refused() -> None:
     for text, what in (("x" * 70_000, "characters"), ("x " * 5000, "words")):
         with pytest.raises(ValueError, match=what):
             read_command(f"sglang serve a/b {text}")
-    with pytest.raises(ValueError, match="flags"):
-        drafted(read_recipe({**RECIPE, "defaults": {f"x{number}": 1 for number in range(400)}}, LIBRARY.knowledge))
+    with pytest.raises(ValueError, match="with its variables"):
+        read_command(f"A={'x' * 9000}; sglang serve a/b {'$A ' * 10}")
+    for defaults in ({f"x{number}": 1 for number in range(400)}, {"cuda_graph_bs": [1] * 5000}):
+        with pytest.raises(ValueError, match="300 flags or 4096 words"):
+            drafted(read_recipe({**RECIPE, "defaults": defaults}, LIBRARY.knowledge))
 
 
 def test_a_file_of_aliases_is_refused(tmp_path: Path) -> None:
@@ -165,5 +168,8 @@ def test_a_file_of_aliases_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="aliases"):
         read_yaml(path)
     assert time.process_time() - start < 5
+    path.write_text(f"a: &a {'x' * 15_000}\nb: [{', '.join(['*a'] * 700)}]\n")
+    with pytest.raises(ProfileError, match="aliases"):
+        read_yaml(path)
     path.write_text("a: &a [1, 2]\nb: *a\n")
     assert read_yaml(path) == {"a": [1, 2], "b": [1, 2]}
