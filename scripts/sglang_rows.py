@@ -154,12 +154,17 @@ def try_rule(rule: Rule, outcomes: Sequence[Outcome]) -> dict[str, int]:
     return {"works": sum(works), "fails": len(works) - sum(works)}
 
 
+def tidy(evidence: str) -> str:
+    """Return what happened without the number of the row in its log, rates, and marks of footnotes."""
+    return re.sub(r"^row \w+: |[;,] *(n=\d+|\d+∥).*$|[†‡]", "", evidence).strip(" ;")
+
+
 def as_published(row: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     """Return a launch as published.json has it."""
     context = outcome.report.context
     refused = [finding for finding in outcome.report.findings if finding.rule == "flag.choice"]
     accepts = [f"{finding.key}={finding.value}" for finding in refused] if outcome.works else []
-    happened = "" if outcome.works else shorten(re.sub(r"^row \w+: ", "", outcome.evidence), 110, placeholder=" …")
+    happened = "" if outcome.works else shorten(tidy(outcome.evidence), 110, placeholder=" …")
     source = str(row.get("source") or outcome.id)
     return as_row(run_of(context, str(row.get("gpu") or "gb10"), source, outcome.works, happened, accepts))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
@@ -150,8 +151,8 @@ class Evidence:
 
 def _counted(runs: Sequence[Run]) -> str:
     works = sum(run.works for run in runs)
-    why = next((run.outcome for run in runs if not run.works and run.outcome), "")
-    return f"{works} of {len(runs)} worked" + (f" (a failure: {why})" if why else "")
+    why = Counter(run.outcome for run in runs if run.outcome).most_common(1)
+    return f"{works} of {len(runs)} worked" + "".join(f" ({outcome})" for outcome, _times in why)
 
 
 def _family(gpu: str) -> int:

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import log_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
 from sglang_cases import KNOWLEDGE, PROFILES
-from sglang_rows import Outcome, judge_row, load_rows, main, summarize, try_rule, update_published, update_rules
+from sglang_rows import Outcome, judge_row, load_rows, main, summarize, tidy, try_rule, update_published, update_rules
 
 ROWS = Path(__file__).resolve().parents[1] / "fixtures" / "sglang" / "spark-rows.json"
 
@@ -70,6 +70,22 @@ def test_the_published_launches_are_those_of_the_rows(tmp_path: Path, outcomes: 
     update_published(path, load_rows(ROWS), outcomes)
     shipped = (PROFILES / "published.json").read_text(encoding="utf-8")
     assert path.read_text(encoding="utf-8") == shipped, f"run scripts/sglang_rows.py --update {ROWS}"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "told"),
+    [
+        (
+            "row 13: FAIL† (bench_crash @ n=8): illegal instruction; n=1 tok/s 19.61",
+            "FAIL (bench_crash @ n=8): illegal instruction",
+        ),
+        ("row 05: crash S; root cause `cuDNN`", "crash S; root cause `cuDNN`"),
+        ("row 13: CRASH†; 1∥ tok/s 12.75", "CRASH"),
+        ("garbage: GSM8K 0/128", "garbage: GSM8K 0/128"),
+    ],
+)
+def test_what_happened_is_told_without_rates_and_footnotes(evidence: str, told: str) -> None:
+    assert tidy(evidence) == told
 
 
 def test_a_launch_is_judged_without_its_own_log(outcomes: list[Outcome]) -> None:

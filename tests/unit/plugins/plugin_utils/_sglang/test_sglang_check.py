@@ -33,8 +33,7 @@ def test_launches_are_counted_and_the_nearest_says_how_it_differs() -> None:
     runs = (run(), run(works=False, tp_size=2), run(source="other.md:3@abc", kv_cache_dtype="fp8_e4m3"))
     found = search(runs, run(kv_cache_dtype="fp8_e4m3", tp_size=8))
     assert found.lines == [
-        "published runs of A (fp8), runner triton, attention flashinfer on gb10: 2 of 3 worked (a failure: illegal"
-        " instruction)",
+        "published runs of A (fp8), runner triton, attention flashinfer on gb10: 2 of 3 worked (illegal instruction)",
         "the nearest differ in tp_size: 1 of 1 worked; other.md:3@abc",
     ]
     assert found.finding is None
