@@ -22,8 +22,9 @@ from .._sglang.catalogue import options_of
 from .choices import Choices
 
 WIDTH = 2
-# Bytes around each message of a ring: headers and acknowledgements. Measured with Socket on two ranks: 215 bytes for
-# the two messages of an all-reduce with protocol Simple, 368 to 410 with LL. Counters of payload have none.
+# Bytes around each message of a ring, and at each end of a tree's edge: headers and acknowledgements. Measured with
+# Socket on two ranks: 215 bytes for the two messages of an all-reduce with protocol Simple, 368 to 410 with LL.
+# Counters of payload have none.
 _LEAST, _USUAL, _MOST = 0, 190, 250
 # NCCL 2.28.9 chose LL, which doubles every byte, for 16 KiB and less, and Simple from 48 KiB on (two ranks, Socket).
 _LL_UP_TO = 32768
@@ -235,7 +236,7 @@ def _send(one: Collective, scope: Scope) -> Bytes:
 def _collective(one: Collective, split: Split, scope: Scope, least: float) -> Bytes:
     kind, number, size = one
     ranks, nodes = split.crossing, split.nodes // split.pp
-    messages = (ranks - 1) * (2 if kind == "reduce" else 1)
+    messages: float = (ranks - 1) * (2 if kind == "reduce" else 1)
     # What a node sends and receives in a ring. In a tree each edge carries the message up and down; both ends count.
     ring, edge = 2 * messages / ranks * size, 2 * size
     everybody = nodes if scope.pod is None else 1
@@ -250,14 +251,10 @@ def _collective(one: Collective, split: Split, scope: Scope, least: float) -> By
             trees = (edge, inner * edge) if scope.pod is not None else (2 * (nodes - 1) * edge,) * 2
             low, high = min(low, trees[0]), max(high, doubled * trees[1], 2 * (ranks - 1) * size * everybody)
     elif kind == "reduce" and choice.is_tree:
-        edges = None if scope.pod is None else scope.choices.edges(scope.pod, choice.channels)
-        if scope.pod is None:
-            low = usual = high = 2 * (nodes - 1) * edge * choice.factor
-        elif edges is None:
-            low, usual, high = edge, 2 * (nodes - 1) / nodes * edge, min(_TREE_EDGES, nodes - 1) * edge
-            low, usual, high = (each * choice.factor for each in (low, usual, high))
-        else:
-            low = usual = high = edges * edge * choice.factor
+        edges = 2.0 * (nodes - 1) if scope.pod is None else scope.choices.edges(scope.pod, choice.channels)
+        few, messages, most = (edges,) * 3 if edges else (1, 2 * (nodes - 1) / nodes, min(_TREE_EDGES, nodes - 1))
+        low, usual, high = (each * edge * choice.factor for each in (few, messages, most))
+        everybody = 1
     else:
         low = usual = high = ring * choice.factor * everybody
     if kind == "gather" and split.pp > 1:
