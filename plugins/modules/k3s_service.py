@@ -36,11 +36,17 @@ def main() -> None:
     steps += [["enable", unit]] if enable else []
     steps += [["restart" if module.params["state"] == "restarted" else "start", unit]] if start else []
     begun = time.time()
-    for step in [] if module.check_mode else steps:
-        code, _output, error = run(["systemctl", *step])
+    for verb, *rest in [] if module.check_mode else steps:
+        code, _output, error = run(["systemctl", verb, *rest])
+        if code != 0 and verb in ("start", "restart"):
+            # A server ends itself if etcd is slow while it takes in another one, and leaves it to systemd to try again.
+            first = system.last_words(unit, begun) or error.strip()
+            code, _output, error = run(["systemctl", "start", unit])
+            if code == 0:
+                module.warn(f"{name} ended and was started a second time: {first}")
         if code != 0:
-            reason = system.last_words(unit, begun) or error.strip() or f"systemctl {step[0]} ended with {code}"
-            module.fail_json(msg=f"{name} did not {step[0]}: {reason}", reason=reason, changed=True)
+            reason = system.last_words(unit, begun) or error.strip() or f"systemctl {verb} ended with {code}"
+            module.fail_json(msg=f"{name} did not {verb}: {reason}", reason=reason, changed=True)
     module.exit_json(changed=start or enable)
 
 

@@ -16,15 +16,16 @@ from module_runs import run_module
 Capture = pytest.CaptureFixture[str]
 
 
-def systemd(monkeypatch: pytest.MonkeyPatch, state: str, fails: str = "", told: str = "") -> list[str]:
-    """Play a systemd in which the command ``fails`` fails; return its commands."""
+def systemd(monkeypatch: pytest.MonkeyPatch, state: str, fails: str = "", told: str = "", times: int = 9) -> list[str]:
+    """Play a systemd in which the command ``fails`` fails so many times; return its commands."""
     called: list[str] = []
 
     def run(_module: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
         called.append(" ".join(command[:2]))
         if command[1] == "show":
             return 0, f"ActiveState={state}\nUnitFileState=disabled\n", ""
-        return (1, "", "Job for k3s.service failed.") if command[1] == fails else (0, "", "")
+        failed = command[1] == fails and sum(one.split()[1] == fails for one in called) <= times
+        return (1, "", "Job for k3s.service failed.") if failed else (0, "", "")
 
     monkeypatch.setattr(AnsibleModule, "run_command", run)
     monkeypatch.setattr(system, "last_words", lambda unit, _since: told if unit == "k3s.service" else "")
@@ -73,6 +74,16 @@ def test_a_start_that_fails_quotes_k3s(
     systemd(monkeypatch, "inactive", "start", journal)
     status, result = run_module(k3s_service, capsys, name="k3s")
     assert (status, result["msg"]) == (1, told)
+
+
+@pytest.mark.parametrize(("state", "first"), [("inactive", "start"), ("active", "restart")])
+def test_a_server_that_ends_once_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, state: str, first: str
+) -> None:
+    called = systemd(monkeypatch, state, first, "etcd is slow", times=1)
+    status, result = run_module(k3s_service, capsys, name="k3s", state=f"{first}ed")
+    assert (status, result["changed"], called[1:]) == (0, True, [f"systemctl {first}", "systemctl start"])
+    assert "k3s ended and was started a second time: etcd is slow" in str(result["warnings"])
 
 
 def test_a_host_without_systemd_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
