@@ -6,20 +6,24 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
-from http.client import HTTPException, HTTPMessage
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse
 from io import BufferedIOBase
 from pathlib import Path
+from socket import SHUT_RDWR
 from typing import IO, Any
 
 from .store import PART, File, digest, is_copied, partial_size
 
 _BLOCK = 1 << 20
 LISTING_BYTES = 64 << 20  # a listing has about 300 bytes per file
+READ_SECONDS = 120.0  # for a whole listing, whose largest have some MB
 _REPO = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.A)
 _HINTS = {
     401: "the token is missing or wrong",
@@ -59,6 +63,46 @@ class _KeepToken(urllib.request.HTTPRedirectHandler):
         return following
 
 
+class _Limited:
+    """Waits a limited time for a connection and the head of an answer, beside the time without a byte.
+
+    A server may send a byte of a header now and then, or one "100 Continue" after another.
+    """
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> HTTPResponse:
+        opened: list[HTTPConnection] = []
+        seconds, over = 2 * (req.timeout or 60), threading.Event()
+
+        def connect(*words: Any, **more: Any) -> HTTPConnection:
+            opened.append(http_class(*words, **more))
+            return opened[0]
+
+        def close() -> None:
+            over.set()
+            for socket in (each.sock for each in opened if each.sock):
+                with suppress(OSError):
+                    socket.shutdown(SHUT_RDWR)
+
+        limit = threading.Timer(seconds, close)
+        limit.daemon = True
+        limit.start()
+        try:
+            answer: HTTPResponse = super().do_open(connect, req, **options)  # type: ignore[misc]
+        finally:
+            limit.cancel()
+        if over.is_set():
+            raise TimeoutError(f"no whole head of an answer within {seconds:g} s")
+        return answer
+
+
+class Plain(_Limited, urllib.request.HTTPHandler):
+    """Opens http."""
+
+
+class _Tls(_Limited, urllib.request.HTTPSHandler):
+    """Opens https."""
+
+
 def path_of(repo: str, commit: str, file: File) -> str:
     """Return the path of a file at a hub."""
     return f"{repo}/resolve/{commit}/{urllib.parse.quote(file.name)}"
@@ -71,7 +115,7 @@ class Hub:
         self, url: str, token: str = "", timeout: float = 60, handlers: Sequence[urllib.request.BaseHandler] = ()
     ) -> None:
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
-        self._opener = urllib.request.build_opener(*(handlers or [_KeepToken()]))
+        self._opener = urllib.request.build_opener(*(handlers or [_KeepToken(), Plain(), _Tls()]))
 
     def _open(self, path: str, offset: int = 0) -> Any:
         request = urllib.request.Request(f"{self._url}/{path}")
@@ -98,12 +142,16 @@ class Hub:
             raise FetchError(f"{self._url} ended its answer about {repo}: {error!r}") from error
 
     def read(self, path: str, limit: int) -> bytes:
-        """Return an answer; raise FetchError, also if it has more than ``limit`` bytes, OSError or HTTPException."""
+        """Return an answer. Raise OSError, HTTPException or FetchError: also if it is longer or takes much longer."""
+        content, deadline = bytearray(), time.monotonic() + READ_SECONDS
         with self._open(path) as answer:
-            content: bytes = answer.read(limit + 1)
+            while block := answer.read1(min(_BLOCK, limit + 1 - len(content))):
+                content += block
+                if time.monotonic() > deadline:
+                    raise FetchError(f"{self._url}/{path}: not complete after {READ_SECONDS} s")
         if len(content) > limit:
             raise FetchError(f"{self._url}/{path}: more than {limit} bytes")
-        return content
+        return bytes(content)
 
     def fetch(
         self,

@@ -27,12 +27,11 @@ from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socket import SHUT_RDWR
 from typing import IO, Any
 
 from . import store
 from .control import Control, digest
-from .fetch import FetchError, Hub, path_of
+from .fetch import FetchError, Hub, Plain, path_of
 
 # Seconds without a byte on any node after which a node that waits gives up; less after a node said that it failed.
 STALLED = 180.0
@@ -84,34 +83,15 @@ def items_of(models: Iterable[Mapping[str, Any]]) -> list[Item]:
     return items
 
 
-class _Via(urllib.request.HTTPHandler):
-    """Connects from one address of this node, and waits a limited time for the head of an answer.
-
-    A time without a byte is no limit: a peer may send a byte now and then, or one "100 Continue" after another.
-    """
+class _Via(Plain):
+    """Connects from one address of this node."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
         self._address = address
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        opened: list[http.client.HTTPConnection] = []
-
-        def connect(*words: Any, **options: Any) -> http.client.HTTPConnection:
-            opened.append(http.client.HTTPConnection(*words, **options))
-            return opened[0]
-
-        def close() -> None:
-            for socket in (each.sock for each in opened if each.sock):
-                with suppress(OSError):
-                    socket.shutdown(SHUT_RDWR)
-
-        limit = threading.Timer(2 * TIMEOUT, close)
-        limit.start()
-        try:
-            return self.do_open(connect, req, source_address=(self._address, 0))  # type: ignore[arg-type]
-        finally:
-            limit.cancel()
+        return self.do_open(http.client.HTTPConnection, req, source_address=(self._address, 0))
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

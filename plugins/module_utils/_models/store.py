@@ -81,8 +81,8 @@ def parse_listing(text: bytes | str, skip: Iterable[str] = ()) -> tuple[str, lis
         files = [_file(entry) for entry in listing["siblings"]]
     except ListingError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
-        raise ListingError(f"not the listing of a model ({error!r})") from error
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ListingError(f"not the listing of a model ({repr(error)[:200]})") from error
     patterns = list(skip)
     wanted = [f for f in files if not any(PurePosixPath(f.name).match(pattern) for pattern in patterns)]
     if not wanted:

@@ -13,10 +13,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from .store import is_inside
+
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
-_SHARD = re.compile(r"(?P<stem>.+-)(?P<number>\d+)(?P<of>-of-(?P<count>\d+)\.\w+)")  # model-00001-of-00046.safetensors
+_SHARD = re.compile(
+    r"(?P<stem>.+-)(?P<number>\d+)(?P<of>-of-(?P<count>\d{1,5})\.\w+)"
+)  # model-00001-of-00046.safetensors
 # The format limits the header to so many bytes; a larger number is not the length of a header.
 _HEADER_LIMIT = 100_000_000
+_INDEX_LIMIT = 100_000_000  # bytes; the largest on the hub have some MB
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def faults(directory: Path) -> list[str]:
@@ -26,7 +32,7 @@ def faults(directory: Path) -> list[str]:
     found = [] if (directory / "config.json").is_file() else ["config.json is missing"]
     try:
         names = sorted(_expected(directory))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _UNREADABLE as error:
         return [*found, f"the index of its weights can't be read ({error!r})"]
     if not names:
         return [*found, "there are no weights"]
@@ -38,7 +44,12 @@ def _expected(directory: Path) -> set[str]:
     """Return the names of all weight files that this directory should contain."""
     names = {path.name for pattern in WEIGHTS for path in directory.glob(pattern)}
     for index in directory.glob("*.index.json"):
-        names |= set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        if index.stat().st_size > _INDEX_LIMIT:
+            raise ValueError(f"more than {_INDEX_LIMIT} bytes")
+        listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        if others := sorted(name for name in listed if not is_inside(name)):
+            raise ValueError(f"{others[0][:100]!a} is no file of the model")
+        names |= listed
     return names | {name for known in names for name in _siblings(known)}
 
 
@@ -59,7 +70,7 @@ def _wrong(path: Path) -> str:
         return ""
     try:
         whole = _safetensors_size(path)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except _UNREADABLE:
         return "does not begin with a safetensors header"
     return "" if size == whole else f"has {size} of {whole} bytes"
 
