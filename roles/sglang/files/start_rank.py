@@ -36,6 +36,8 @@ GROWS_GIB = 0.25
 # has no such part left; on any other one, memory that did not grow for these seconds is all that will come.
 PAUSE = 30
 SAY_EVERY = 20
+# Loads of one launch that watch_load.py ended in a row, after which another one would end like them.
+TRIES = 3
 # Seconds in which the unit of node_tuning_drop_caches, which looks every second, has emptied a full page cache.
 CACHES_DROPPED = 10
 LARGE = 2 << 20
@@ -202,6 +204,34 @@ def wait_for_memory(weights: float, fraction: float, least: float, most: float, 
         time.sleep(LOOK_EVERY)
 
 
+def ended_before(kept: Path | None, key: str) -> tuple[int, float]:
+    """Return how often in a row watch_load.py ended the load of this launch here, and the GiB taken before the last."""
+    if kept is None:
+        return 0, 0.0
+    try:
+        told = json.loads(kept.read_text(encoding="ascii"))
+        same = (told["state"], told["key"]) == ("ended", key)
+        return (int(told["times"]), float(told["before_gib"])) if same else (0, 0.0)
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0, 0.0
+
+
+def refuse_again(watched: Sequence[str], meminfo: Path) -> None:
+    """Raise RefusedError, OSError or ValueError if the load had to be ended too often with as little memory as now."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kept", type=Path)
+    parser.add_argument("--key", default="")
+    known, _others = parser.parse_known_args(watched)
+    times, before = ended_before(known.kept, known.key)
+    taken = size_of(meminfo, "MemTotal") - available(meminfo)
+    if times >= TRIES and taken > before - GROWS_GIB:
+        raise RefusedError(
+            f"memory: the load was ended {times} times in a row before the node ran out of memory, and {taken:.1f} GiB"
+            f" are taken now, as before it ({before:.1f}). The server is not started. Change its settings, free memory"
+            " on the node (ps, nvidia-smi), or start anyway with sglang_memory_timeout: 0."
+        )
+
+
 def end_first() -> None:
     """Let the kernel and earlyoom end this server before anything else when memory runs out; only it has much to give.
 
@@ -236,6 +266,7 @@ def main() -> None:
             weights, fraction, least, most, timeout = options.memory
             weights = weights or size_of_weights(options.model, options.shares)
             print(wait_for_memory(weights, fraction, least, most, timeout, options.meminfo), flush=True)
+            refuse_again((options.watch_load or "").split(), options.meminfo)
             print(wait_for_caches(options.model, timeout, options.meminfo, Path("/proc/buddyinfo")), flush=True)
         except (OSError, ValueError) as error:
             sys.exit(f"the node's memory can't be read, so the server is not started: {error}")

@@ -28,8 +28,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
-from start_rank import drop_from_cache, size_of
+from start_rank import drop_from_cache, ended_before, size_of
 
 LEDGER = "load.json"
 # front_door.py adds a line with its process number to it when SGLang's log begins a phase; start_rank.py makes the
@@ -177,7 +178,7 @@ class Load:
 
     def _write(self, now: float) -> None:
         self._write_after, self._written = now + WRITE, self._peaks[self.phase]["taken_gib"]
-        told = {
+        told: dict[str, Any] = {
             "state": self.state,
             "phase": self.phase,
             "said": self.said,
@@ -193,6 +194,8 @@ class Load:
         }
         # A start that crashed tells nothing to the next plan, and must not replace what a load took.
         kept = [self._options.kept] if self._options.kept and self.state != "loads" else []
+        if self.state == "ended":
+            told["times"] = 1 + ended_before(self._options.kept, self._options.key)[0]
         for file in (self._options.base / LEDGER, *kept):
             written = file.with_name(f".{file.name}")
             # A disk that is full must not end the watch.

@@ -312,3 +312,42 @@ def test_a_refused_start_names_the_figures_and_the_remedy(tmp_path: Path) -> Non
     assert (
         "has no line MemAvailable" in start(logs, "--memory", "1", "1", "1", "1", "0", "--meminfo", str(meminfo)).stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("told", "taken", "refused"),
+    [
+        ({"state": "ended", "key": "k", "times": 3, "before_gib": 10}, 10, True),
+        ({"state": "ended", "key": "k", "times": 3, "before_gib": 10}, 9, False),
+        ({"state": "ended", "key": "k", "times": 2, "before_gib": 10}, 10, False),
+        ({"state": "ended", "key": "other", "times": 3, "before_gib": 10}, 10, False),
+        ({"state": "ready", "key": "k", "before_gib": 10}, 10, False),
+        ({"state": "ended", "key": "k", "times": 3}, 10, False),
+        ("{", 10, False),
+        (None, 10, False),
+    ],
+)
+def test_a_load_that_was_ended_again_and_again_is_not_tried_with_as_little_memory(
+    told: Any, taken: float, refused: bool, started: Any, tmp_path: Path
+) -> None:
+    kept, meminfo = tmp_path / "kept.json", tmp_path / "meminfo"
+    if told is not None:
+        kept.write_text(told if isinstance(told, str) else json.dumps(told))
+    meminfo.write_text(f"MemTotal: {100 << 20} kB\nMemAvailable: {(100 - taken) * 2**20:.0f} kB\n")
+    words = f"--port 1 --stop 3.5 --key k --kept {kept}".split()
+    if not refused:
+        started.refuse_again(words, meminfo)
+        started.refuse_again([], meminfo)
+        return
+    with pytest.raises(started.RefusedError, match=r"ended 3 times in a row.* 10\.0 GiB are taken now, as before"):
+        started.refuse_again(words, meminfo)
+
+
+def test_the_start_asks_before_it_loads_whether_the_load_was_ended(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    kept.write_text(json.dumps({"state": "ended", "key": "k", "times": 3, "before_gib": 0}))
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    memory = ["--memory", "0.001", "0.9", "0.001", "0.001", "60"]
+    done = start(logs, *memory, f"--watch-load=--port 1 --key k --kept {kept}")
+    assert done.returncode == 1 and "The server is not started. Change its settings" in done.stderr

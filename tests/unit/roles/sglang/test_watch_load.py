@@ -221,6 +221,25 @@ def test_a_load_is_ended_after_its_pages_were_dropped_if_little_memory_lasts_or_
         assert told.message.startswith("the load was ended in its phase weights before the node froze: 3.")
 
 
+@pytest.mark.parametrize(
+    ("before", "times"),
+    [
+        (None, 1),
+        ({"state": "ended", "key": "k", "times": 2, "before_gib": 1}, 3),
+        ({"state": "ended", "key": "other", "times": 2, "before_gib": 1}, 1),
+        ({"state": "ready", "key": "k"}, 1),
+        ({"state": "ended", "key": "k"}, 1),
+        ([], 1),
+    ],
+)
+def test_loads_that_are_ended_in_a_row_are_counted(before: Any, times: int, node: Node) -> None:
+    if before is not None:
+        (node.path / "kept.json").write_text(json.dumps(before))
+    for now in (0.0, 2.0):
+        node.look(now, 2)
+    assert node.told("kept.json")["times"] == node.told()["times"] == times
+
+
 def test_little_memory_is_looked_at_more_often(node: Node, watch: Any) -> None:
     pauses = []
     for now, gib in ((0, 50), (1, 16), (2, 15), (3, 50)):
