@@ -59,6 +59,9 @@ class Server:
         )
         self._write_kubeconfigs()
         self._datastore.start(self._children)
+        if self._settings.embedded_etcd:
+            # as K3s does: the API server ends if etcd has no leader yet, as while it takes in this server
+            self._children.wait_for("etcd has a leader", self._etcd_ready, timeout=600)
         self._children.start("kube-apiserver", self._api_server())
         # a busy machine may take minutes; K3s itself waits without a limit
         self._children.wait_for("the API server answers", self._ready, timeout=600)
@@ -212,12 +215,10 @@ class Server:
         ]  # fmt: skip
 
     def _ready(self) -> bool:
-        context = api_context(self._ca("server-ca").cert, pki.Pair(self._tls / "client-admin"))
-        try:
-            with urllib.request.urlopen(f"https://127.0.0.1:{API_PORT}/readyz", context=context, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        return answers(f"https://127.0.0.1:{API_PORT}/readyz", self._ca("server-ca"), self._tls / "client-admin")
+
+    def _etcd_ready(self) -> bool:
+        return answers("https://127.0.0.1:2379/health", self._ca("etcd/server-ca"), self._tls / "etcd" / "client")
 
     def _node_certificates(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Sign a node's certificates, for its kubelet, kube-proxy and controller of network policies."""
@@ -240,6 +241,15 @@ def api_context(ca: Path, pair: pki.Pair) -> Any:
     context = ssl.create_default_context(cafile=str(ca))
     context.load_cert_chain(pair.cert, pair.key)
     return context
+
+
+def answers(url: str, ca: pki.Pair, client: Path) -> bool:
+    """Return whether a server answers that it is well to a client with this certificate."""
+    try:
+        with urllib.request.urlopen(url, context=api_context(ca.cert, pki.Pair(client)), timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def kubeconfig(url: str, ca: Path, pair: pki.Pair, *, embed: bool = False) -> str:
