@@ -154,7 +154,7 @@ class Node:
                 {"name": f"spark{n}", "paths": [{"to": address(n), "via": address(number)}]} for n in peers
             ],
             "addresses": [address(number)] if peers else [], "port": port, "secret": SECRET, "url": hub, "token": "",
-            "streams": 2, "orphan_seconds": 20, "longest_seconds": 60, **more,
+            "streams": 2, "orphan_seconds": 600, "longest_seconds": 600, **more,
         }  # fmt: skip
         self.share = share.Share(options, self.control)
         self.thread = threading.Thread(target=self.share.run, daemon=True)
@@ -166,7 +166,7 @@ class Node:
 
     def end(self) -> None:
         self.share.stop()
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         self.control.release()
 

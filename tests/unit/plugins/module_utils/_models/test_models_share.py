@@ -43,7 +43,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
             node.end()
 
 
-def wait(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait(condition: Callable[[], object], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -244,7 +244,7 @@ def test_a_damaged_part_of_an_earlier_run_is_fetched_again(
 def test_without_a_controller_all_nodes_end_and_peers_do_not_keep_each_other_alive(make: Callable[..., Node]) -> None:
     nodes = [make(n, [m for m in (1, 2, 3) if m != n], orphan_seconds=1.5) for n in (1, 2, 3)]
     for node in nodes:
-        node.thread.join(10)
+        node.thread.join(60)
         assert not node.thread.is_alive()
 
 

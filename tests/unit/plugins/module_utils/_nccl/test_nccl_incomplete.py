@@ -26,6 +26,12 @@ def test_a_line_that_names_no_communicator_does_not_finish_one_that_was_begun(li
     assert "1 of 2 communicators never finished their set-up" in report["msg"]
 
 
+def test_a_communicator_whose_address_is_used_again_before_it_finished_is_counted() -> None:
+    again = said(init("START", "0x2", shared="0x9"), init("COMPLETE", "0x2", shared="0x9"))
+    assert judge(SOUND + again).satisfied
+    assert judge(SOUND + HUNG + again).failures == ["1 of 2 communicators never finished their set-up"]
+
+
 def test_a_release_that_prints_neither_start_nor_complete_finishes_with_connected() -> None:
     old = said("comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0", channel(), CONNECTED)
     assert judge(old).satisfied
@@ -75,6 +81,14 @@ def test_paths_inside_a_node_need_a_sound_log_too(text: str) -> None:
     # A second communicator at the address of the first one, which is dropped.
     assert judge(INSIDE + INSIDE, INTRA).satisfied
     assert not judge(text, INTRA).satisfied
+
+
+def test_paths_inside_a_node_may_be_those_of_any_rank_and_no_rank_may_leave_it() -> None:
+    quiet = said(init("START"), nodes(1), init("COMPLETE"))
+    second = said(init("START", rank=1), nodes(1, rank=1), init("COMPLETE", rank=1), P2P, pid=2)
+    assert judge(quiet + second, INTRA).verdict.verdict == "intra"
+    leaves = said(init("START", "0x2", shared="0x8"), nodes(2, "0x2"), init("COMPLETE", "0x2", shared="0x8"), pid=3)
+    assert judge(second + leaves, INTRA).verdict.verdict == "unknown"
 
 
 def test_files_of_nccl_prove_nothing_about_a_process_without_a_name() -> None:

@@ -175,6 +175,12 @@ def test_every_communicator_has_its_own_verdict() -> None:
     ]
 
 
+def test_channels_that_another_thread_writes_are_those_of_the_only_communicator() -> None:
+    text = f"s1:1:1 [0] NCCL INFO {DONE}\n" + "".join(f"s1:1:9 [0] NCCL INFO {line}\n" for line in BOTH)
+    (rank,) = judge(NcclLog().read(io.BytesIO(text.encode()).read), "x").as_dict()["ranks"]
+    assert [(c["verdict"], c["channels"]) for c in rank["communicators"]] == [("ib", {"IB": {"0": 2, "1": 2}})]
+
+
 def test_a_communicator_inside_a_node_proves_nothing_by_its_selection() -> None:
     begun = "ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 commId 0xa - Init"
     inside = "comm 0x1 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0"
