@@ -44,6 +44,11 @@ def endless(head: bytes, block: bytes, pause: float = 0) -> Answer:
     return answer
 
 
+def mute(client: socket.socket) -> None:
+    """Answer nothing until the other side closes the connection."""
+    client.recv(1)
+
+
 class Liar(socketserver.ThreadingTCPServer):
     """A node at the first address. ``state`` and ``file`` answer; ``sent`` counts how often a file was asked for."""
 
@@ -122,7 +127,7 @@ LIES: dict[str, Answer] = {
     "a part from nowhere": send(206, b"?" * 100, Content_Range="bytes 5-104/105"),
     "not found": send(404),
     "an error": send(500),
-    "no answer": lambda client: time.sleep(5),
+    "no answer": mute,
     "no protocol": lambda client: client.sendall(b"\x00\xff" * 1000),
     "headers without an end": endless(b"HTTP/1.0 200 x\r\n", b"X: y\r\n"),
     "one header, a byte at a time": endless(b"HTTP/1.0 200 x\r\nX: ", b"y", 0.05),
@@ -161,9 +166,10 @@ def test_a_lying_node_alone_fails_the_transfer_with_its_name(
     group: Group, lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(share, "SLOW_SECONDS", 0.3)
-    monkeypatch.setattr(share, "STALLED", 1.0)
     liar = group.lie(LIES[lie])
     receiver = group.start(3, [1])
+    wait(lambda: len(receiver.share.peers[0].bad) == len(FILES))
+    monkeypatch.setattr(share, "STALLED", 0.5)
     wait(lambda: receiver.share.status()["error"])
     assert f"{REPO}/a.safetensors on spark1 (" in receiver.share.status()["error"]
     assert liar.asked == len(FILES), "each file is asked for once"
@@ -207,7 +213,7 @@ STATES: dict[str, Answer] = {
     "a long reason": told(held=[], failed="x" * 1_000_000),
     "an object as reason": told(held=[], failed={"a": ["b"] * 10_000}),
     "an error": send(500),
-    "no answer": lambda client: time.sleep(5),
+    "no answer": mute,
 }
 
 

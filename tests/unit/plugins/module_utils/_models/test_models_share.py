@@ -177,11 +177,12 @@ def test_a_damaged_copy_is_refused_and_another_source_is_used(make: Callable[...
 def test_a_node_whose_only_source_is_damaged_says_so(
     make: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(share, "STALLED", 0.5)
     put(tmp_path / "spark1/org--tiny", FILES)
     (tmp_path / "spark1/org--tiny" / BIG).write_bytes(b"?" * len(FILES[BIG]))
     make(1, [2])
     second = make(2, [1])
+    wait(lambda: second.share.lacking() == set(second.share.peers[0].bad))
+    monkeypatch.setattr(share, "STALLED", 0.5)
     wait(lambda: second.share.status()["error"])
     said = second.share.status()["error"]
     assert "1 files are missing" in said and f"damaged: {REPO}/{BIG} on spark1 (" in said

@@ -38,9 +38,12 @@ def test_facts_of_a_host_have_precedence_over_declared_values() -> None:
 
 def test_hosts_outside_this_run_are_assumed_to_be_like_the_least_capable_inside() -> None:
     asked = {"ansible_facts": {"gb10_pf_totalvfs": {"enp1s0f0np0": 4, "enP2p1s0f0np0": 0, "enp1s0f1np1": 8}}}
-    variables, _findings = fabric_variables(["a", "b"], task_vars(["a"], a=asked, b={"gb10_node_id": 2}))
-    assert variables["b"] == {"gb10_node_id": 2, "gb10_assumed_vf_count": 4}
-    assert "gb10_assumed_vf_count" not in variables["a"]
+    more = {"ansible_facts": {"gb10_pf_totalvfs": {"enp1s0f0np0": 8}}}
+    known = task_vars(["a", "c"], a=asked, b={"gb10_node_id": 2}, c=more)
+    for hosts in (["a", "b", "c"], ["c", "b", "a"]):
+        variables, _findings = fabric_variables(hosts, known)
+        assert variables["b"] == {"gb10_node_id": 2, "gb10_assumed_vf_count": 4}
+        assert "gb10_assumed_vf_count" not in variables["a"]
 
 
 @pytest.mark.parametrize("present", [["a"], ["a", "b"]])
