@@ -297,16 +297,16 @@ def test_hosts_that_no_cable_reaches_get_no_route() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "rule"),
+    ("changes", "rule", "value"),
     [
-        ({"gb10_fabric_transit": "perhaps"}, "fabric.transit.invalid"),
-        ({"gb10_fabric_transit": True, "gb10_fabric_scheme": "subnet-per-rail"}, "fabric.transit.scheme"),
-        ({"gb10_fabric_transit": True, "gb10_fabric_subnet_prefix": 17}, "fabric.transit.too_small"),
+        ({"gb10_fabric_transit": "perhaps"}, "fabric.transit.invalid", "perhaps"),
+        ({"gb10_fabric_transit": True, "gb10_fabric_scheme": "subnet-per-rail"}, "fabric.transit.scheme", True),
+        ({"gb10_fabric_transit": True, "gb10_fabric_subnet_prefix": 17}, "fabric.transit.too_small", "10.101.0.0/16"),
     ],
 )
-def test_transit_that_cannot_be_planned_is_refused(changes: dict[str, Any], rule: str) -> None:
+def test_transit_that_cannot_be_planned_is_refused(changes: dict[str, Any], rule: str, value: object) -> None:
     findings = plan_fabric(cabled(4, **{"gb10_fabric_vf_count": 2, **changes}))[1]
-    assert rule in {finding.rule for finding in findings if finding.severity == "error"}
+    assert (rule, value) in {(finding.rule, finding.value) for finding in findings if finding.severity == "error"}
 
 
 @pytest.mark.parametrize("prefix", [17, 16])
