@@ -89,9 +89,13 @@ def _question(argv: Sequence[str], given: Facts, library: Library) -> dict[str, 
 
 def answers(release: str) -> dict[str, dict[str, Any]]:
     """Return a release's answers by the names of the questions; raise ReleaseError or SetupError."""
-    asked = dict(questions(release))
-    told = _sglang_environment.ask(sglang_catalogue.unpack(release), sglang_catalogue.CACHE, list(asked.values()))
-    return dict(zip(asked, told, strict=True))
+    asked = {name: json.dumps(question) for name, question in questions(release)}
+    once = list(dict.fromkeys(asked.values()))  # Presets and launches that differ in nothing else are asked once.
+    told = _sglang_environment.ask(
+        sglang_catalogue.unpack(release), sglang_catalogue.CACHE, list(map(json.loads, once))
+    )
+    by_question = dict(zip(once, told, strict=True))
+    return {name: by_question[question] for name, question in asked.items()}
 
 
 def differences(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -146,6 +150,9 @@ def report(before: str, release: str) -> Iterator[str]:
         ("changed", {name for name in old.keys() & new.keys() if old[name] != new[name]}),
     ):
         yield f"- {len(names)} flags {word}: {', '.join(f'`{name}`' for name in sorted(names)) or 'none'}"
+    rules = [rule for rule in Library.load().knowledge.rules.rules if rule.severity == "error" and rule.verified]
+    unread = sum(not Version.parse(release).within(None, rule.verified) for rule in rules)
+    yield f"- {unread} of {len(rules)} rules were not checked for it, so that their errors are warnings there"
     told = answers(release)
     verdicts = Counter(answer["verdict"] for answer in told.values())
     yield f"- {len(told)} presets and launches: {', '.join(f'{n} {verdict}' for verdict, n in verdicts.most_common())}"

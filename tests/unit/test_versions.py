@@ -61,6 +61,15 @@ def test_the_releases_of_sglang_are_those_with_a_catalogue() -> None:
     assert f"| from {oldest} to the newest in `plugins/profiles/catalogue` |" in ROWS["SGLang"]
 
 
+def test_nothing_that_follows_the_newest_release_of_sglang_names_it() -> None:
+    newest = str(max(Version.parse(path.stem) for path in (ROOT / "plugins" / "profiles" / "catalogue").glob("*.json")))
+    places = ("README.md", "CONTRIBUTING.md", "Makefile", "docs/upgrade.md", "scripts/*", ".github/workflows/*.yml",
+              "roles/*/defaults/main.yml", "roles/*/meta/argument_specs.yml", "meta/shared_variables.yml",
+              "plugins/modules/*.yml", "playbooks/*.yml")  # fmt: skip
+    files = [path for place in places for path in ROOT.glob(place) if path.is_file()]
+    assert not [str(path) for path in files if newest in path.read_text(encoding="utf-8")]
+
+
 def test_the_oldest_core_and_python_are_named_alike_everywhere() -> None:
     (core,) = re.findall(r"\| ([\d.]+) or newer \|", ROWS["ansible-core"])
     (python,) = re.findall(r"\| ([\d.]+) or newer \|", ROWS["Python of the controller"])

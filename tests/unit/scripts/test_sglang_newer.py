@@ -83,6 +83,7 @@ def test_a_new_release_gets_a_catalogue_and_a_report(
     assert sglang_newer.main([]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"SGLang {NEWEST}, compared with {BEFORE}\n")
+    assert "rules were not checked for it" in said
     assert f"`page_size` becomes '{BEFORE}' → '{NEWEST}': a" in said and "1 presets and launches: 1 accepted" in said
     assert (tmp_path / f"{NEWEST}.json").exists()
 
