@@ -25,10 +25,9 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "In mode `ipc_lock` the server is root in its container, with the capability `IPC_LOCK`, without `NET_RAW`, and "
     "with the runtime's seccomp profile.": ("test_security_of_each_mode",),
     "Mode `none` has this profile and the container's ordinary capabilities.": ("test_security_of_each_mode",),
-    "A pod joins the fabric by naming a network of its own namespace; Multus refuses those of other namespaces, except "
-    "in the annotation `v1.multus-cni.io/default-network` (role multus).": (
-        "test_multus_isolates_namespaces_unless_told_otherwise",
-    ),
+    "A pod joins the fabric by naming a network of its own namespace; Multus refuses those of other namespaces, and an "
+    "admission policy refuses pods with the annotation `v1.multus-cni.io/default-network`, for which Multus does not "
+    "do it.": ("test_multus_isolates_namespaces_unless_told_otherwise",),
     "While models are fetched, each node serves their files on TCP port 7420 of its fabric addresses: to the group's "
     "other nodes only, and only with the token of that transfer, which is neither in arguments nor in logs but crosses "
     "the fabric unencrypted.": ("test_another_token_is_refused", "test_a_refusal_has_its_reason_and_not_the_token"),

@@ -69,9 +69,20 @@ def test_multus_isolates_namespaces_unless_told_otherwise(given: dict[str, Any],
     template = (ROLE / "templates" / "multus.yml.j2").read_text(encoding="utf-8")
     known = variables(**given)
     text = Templar(loader=DataLoader(), variables=known).template(trust_as_template(template))
-    (daemons,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "DaemonSet")
-    command = daemons["spec"]["template"]["spec"]["containers"][0]["command"]
+    found = {each["kind"]: each for each in yaml.safe_load_all(text)}
+    command = found["DaemonSet"]["spec"]["template"]["spec"]["containers"][0]["command"]
     assert f"--namespace-isolation={argument}" in command
+    # The policy was compared with the API server of Kubernetes 1.36.4: what it refuses, and where.
+    policy, binding = found["ValidatingAdmissionPolicy"], found["ValidatingAdmissionPolicyBinding"]
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    assert binding["spec"]["validationActions"] == ["Deny" if argument == "true" else "Warn"]
+    (but,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert (but["operator"], but["values"]) == ("NotIn", ["gb10-serving", "kube-system"])
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], "CREATE" in rule["operations"]) == (["pods"], True)
+    assert "'v1.multus-cni.io/default-network' in" in policy["spec"]["validations"][0]["expression"]
+    removed = yaml.safe_load((ROLE / "vars" / "main.yml").read_text(encoding="utf-8"))["__multus_objects"]
+    assert {"Namespace", *(each["kind"] for each in removed)} == set(found)
 
 
 @pytest.mark.parametrize("directory", ["/var/lib/rancher/k3s", "/data/k3s"])
