@@ -68,7 +68,6 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GLM, "mtp-triton", "0.5.23", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
     (QWEN, "mtp", None, args(mamba_scheduler_strategy="no_buffer"), "mamba.radix.nobuffer", "extra_buffer"),
     (QWEN, "mtp", None, args(disable_radix_cache=True), "mamba.extra.noradix", "no_buffer"),
-    (QWEN, "mtp", None, args(mamba_track_interval=2), "mamba.track", "page_size"),
     (QWEN, "mtp", None, args(speculative_eagle_topk=4), "spec.v2.topk", "SGLANG_ENABLE_SPEC_V2"),
     (GLM, "winner", "0.5.13", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
     (GLM, "piecewise", None, {}, "graph.piecewise.nvfp4", "disable_piecewise_cuda_graph"),
@@ -77,8 +76,6 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "baseline", None, {"topology": {"nodes": 3}}, "par.nnodes", "multiple of nnodes"),
     (GEMMA, "baseline", None, {"topology": {"tp": 8}}, "par.nnodes", "nnodes"),
     (QWEN, "winner", None, {"topology": {"ep": 3}}, "moe.ep_divides", "divides"),
-    (GEMMA, "baseline", None, args(dp_size=2), "par.dp", "enable_dp_attention"),
-    (GEMMA, "baseline", "0.5.23", {**STOCK, **args(dp_size=2)}, "par.dp", "attn_dp_size"),
     ("gemma-4-e4b-it", "baseline", "0.5.23", {**STOCK, **args(dp_size=4)}, "par.dp", "second group"),
     # flags of another release
     (QWEN, "winner", "0.5.16", {**STOCK, **args(fp4_gemm_backend="cutlass")}, "flag.choice", "flashinfer_cutlass"),

@@ -57,7 +57,6 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, groups: Grou
         assistant_draft=facts.draft_arch in groups["gemma4_assistant"],
         moe=known if facts.moe is None else facts.moe,
         quant=quantization,
-        quantization_run=facts.quantization if replaced else context["quantization"],
         nvfp4=quantization in ("modelopt_fp4", "modelopt_mixed", "nvfp4"),
         sm=capability,
         sm12x=capability // 10 == 12,

@@ -55,13 +55,13 @@ def test_a_preset_that_failed_elsewhere_is_not_called_ok() -> None:
     assert (marks["glm-4.7/winner"], marks["glm-4.7/piecewise"]) == ("ok", "??")
 
 
-def test_reasons_name_remedy_and_source_once_with_warnings_and_versions() -> None:
-    lines = run("glm-4.7", "--preset", "piecewise", "--reasons", "--sglang", "0.5.11", "--sglang", "0.5.12").stdout
-    found = [line for line in lines.splitlines() if "[graph.piecewise.nvfp4]" in line]
+def test_reasons_name_remedy_and_source_once_with_all_versions() -> None:
+    lines = run("glm-4.7", "--preset", "winner", "--reasons", "--sglang", "0.5.16", "--sglang", "0.5.17").stdout
+    found = [line for line in lines.splitlines() if "[moe.nvfp4.runner]" in line]
     assert len(found) == 1
-    assert found[0].startswith("glm-4.7/piecewise on 0.5.11, 0.5.12: warning: ")
-    assert "Set disable_piecewise_cuda_graph" in found[0]
-    assert "(source: measured: " in found[0]
+    assert found[0].startswith("glm-4.7/winner on 0.5.16, 0.5.17: error: ")
+    assert "moe_runner_backend to flashinfer_cutlass" in found[0]
+    assert "(source: derived: " in found[0]
 
 
 def test_an_image_without_a_digest_and_facts_without_a_configuration_are_said() -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .words import EAGLE, LAZY, NEMOTRON, QSA, QWEN
+from .words import EAGLE, LAZY, NEMOTRON, QWEN
 
 FLASHINFER_STATES = "--linear-attn-decode-backend flashinfer"
 LFM2 = {"arch": "Lfm2ForCausalLM"}
@@ -28,15 +28,6 @@ CASES = [
      "0.5.16", "--linear-attn-backend flashkda --linear-attn-prefill-backend triton", QWEN),
     ("mamba.nemotron.extra", "error", "0.5.12", "--mamba-scheduler-strategy extra_buffer", {**NEMOTRON, "patches": ()},
      "0.5.13", "--mamba-scheduler-strategy extra_buffer", NEMOTRON),
-    ("mamba.nobuffer.overlap", "error", "0.5.14", "--mamba-radix-cache-strategy no_buffer", QWEN,
-     "0.5.14", "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", QWEN),
-    ("mamba.nobuffer.overlap", "error", "0.5.23",
-     "--page-size 128 --disable-overlap-schedule --linear-attn-backend ptx_kda", {**NEMOTRON, "quantization": "fp8"},
-     "0.5.23", "--page-size 128 --disable-overlap-schedule", {**NEMOTRON, "quantization": "fp8"}),
-    ("mamba.nobuffer.overlap", "error", "0.5.23", "--page-size 64", LFM2, "0.5.23", "--page-size 1", LFM2),
-    ("mamba.nobuffer.overlap", "error", "0.5.22",
-     "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", QSA,
-     "0.5.22", "--disable-overlap-schedule", QSA),
     ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4", {**QWEN, "patches": ()}, "0.5.14", f"{EAGLE} 4", QWEN),
     ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode", QWEN,
      "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode --disable-radix-cache", QWEN),
@@ -44,16 +35,6 @@ CASES = [
      "0.5.13.post1", f"{EAGLE} 4 --mamba-scheduler-strategy extra_buffer", QWEN),
     ("mamba.slots", "info", "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 48", NEMOTRON,
      "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 32", NEMOTRON),
-    ("mamba.track", "error", "0.5.22", "--mamba-track-interval 96", QSA, "0.5.22", "--mamba-track-interval 128", QSA),
-    ("mamba.track", "error", "0.5.23", "--page-size 48 --mamba-track-interval 256", QWEN, "0.5.23",
-     "--page-size 64 --mamba-track-interval 256", QWEN),
-    ("mamba.track", "error", "0.5.23",
-     "--speculative-algorithm STANDALONE --speculative-num-steps 1 --speculative-eagle-topk 1"
-     " --speculative-num-draft-tokens 16 --mamba-track-interval 4", QWEN,
-     "0.5.23", f"{EAGLE} 4 --mamba-track-interval 4", QWEN),
-    ("mamba.track", "error", "0.5.16", "--mamba-radix-cache-strategy extra_buffer --mamba-track-interval 2"
-     " --speculative-num-draft-tokens 6", QWEN, "0.5.16",
-     "--mamba-radix-cache-strategy extra_buffer --mamba-track-interval 64 --speculative-num-draft-tokens 6", QWEN),
     ("mamba.track", "error", "0.5.16", "--speculative-algorithm STANDALONE --mamba-track-interval 2", QWEN,
      "0.5.16", "--speculative-algorithm STANDALONE --mamba-track-interval 4", QWEN),
     ("mem.named", "warning", "0.5.16", "--model-path a/Qwen3-480B-A35B-FP8 --mem-fraction-static 0.8 --tp-size 4", {},
