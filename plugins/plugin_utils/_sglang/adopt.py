@@ -29,7 +29,6 @@ from .profile_checks import (
     CODE,
     CODE_FLAGS,
     OWNERS,
-    REMOTE_FORMATS,
     SAMPLING,
     SECRET,
     SECRET_FLAGS,
@@ -473,9 +472,9 @@ def _settings(found: Source, parsed: Parsed) -> dict[str, Any]:
             found.drop("error", item.option, item.words, reason, "Write its value into the profile")
         elif last[item.flag.name] != place:
             found.drop("info", item.option, item.words, "is given again, and the last one counts", "Nothing to do")
-        elif key in CODE_FLAGS or (key == "load_format" and value in REMOTE_FORMATS):
+        elif key in CODE_FLAGS and value in (CODE_FLAGS[key] or (value,)):
             remedy = f"Add it under server_args yourself, if you know why it is needed: {key}"
-            reason = "lets somebody else choose code or weights of the server"
+            reason = "lets somebody else choose code or weights of the server, or see its requests"
             found.drop("warning", item.option, item.words, reason, remedy)
         elif problem is not None:
             found.refuse(problem, item.words)

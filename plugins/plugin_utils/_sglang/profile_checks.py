@@ -40,15 +40,20 @@ SECRET_VALUE = re.compile(
 """Values that are secrets under any name: an address with a password, tokens of vendors, a key file."""
 CODE = re.compile(
     r"LD_\w+|PYTHON(?!UNBUFFERED$|HASHSEED$|FAULTHANDLER$)\w*|PATH|BASH_ENV|ENV|IFS|SHELL|CC|CXX|NVCC|PIP_\w+|GCONV_PATH"
-    r"|HF_(ENDPOINT|HOME|MODULES_CACHE)|HUGGINGFACE_\w+|GIT_\w+|NCCL_(NET|TUNER|PROFILER|ENV)_PLUGIN|NCCL_CONF_FILE"
-    r"|SGLANG_EXTERNAL_\w+|SGLANG_PLUGINS?|(HTTPS?|ALL|NO)_PROXY|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
+    r"|HF_(ENDPOINT|HOME|MODULES_CACHE)|HUGGINGFACE_\w+|GIT_\w+|NCCL_\w*PLUGIN|NCCL_CONF_FILE|CUDA_INJECTION64_PATH"
+    r"|SGLANG_EXTERNAL_\w+|SGLANG_PLUGINS?|SGLANG_USE_MODELSCOPE|MODELSCOPE_\w+|DUMPER_\w+|GLIBC_TUNABLES|(HTTPS?|ALL|NO)_PROXY|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
     re.IGNORECASE,
 )
 """Variables that decide which code a program loads, or from whom it downloads."""
-CODE_FLAGS = ("enable_custom_logit_processor", "custom_weight_loader", "custom_sigquit_handler", "forward_hooks")
-"""Settings of SGLang that run code of a client or of a file; a recipe of somebody else must not set them."""
-REMOTE_FORMATS = ("remote", "remote_instance")
-"""Formats of weights that SGLang takes from another server."""
+CODE_FLAGS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("enable_custom_logit_processor", "custom_weight_loader", "custom_sigquit_handler"), ()),
+    **dict.fromkeys(("forward_hooks", "sidecar", "tool_server", "encoder_urls", "otlp_traces_endpoint"), ()),
+    "load_format": ("remote", "remote_instance"),
+    "hicache_storage_backend": ("dynamic",),
+    "unified_cache_external_linker_backend": ("dynamic",),
+}
+"""Settings of SGLang, with these values or with any, that a recipe of somebody else must not set: they run code of a
+client, a file or a module, take weights from another server, or send it what clients ask."""
 
 OWNED_FLAGS = frozenset("--" + key.replace("_", "-") for key in OWNERS)
 

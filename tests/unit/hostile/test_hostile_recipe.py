@@ -28,7 +28,8 @@ RECIPE: dict[str, Any] = {"model": "a/b", "container": IMAGE, "defaults": {"tp":
 CODE = {
     "LD_PRELOAD": "/tmp/x.so", "LD_LIBRARY_PATH": "/tmp", "LD_AUDIT": "/tmp/x.so", "PYTHONPATH": "/tmp", "PATH": "/tmp",
     "PYTHONSTARTUP": "/tmp/x.py", "PYTHONHOME": "/tmp", "BASH_ENV": "/tmp/x", "HF_ENDPOINT": "https://h.example",
-    "NCCL_NET_PLUGIN": "/tmp/x.so", "NCCL_TUNER_PLUGIN": "/tmp/x.so", "PIP_INDEX_URL": "https://h.example",
+    "NCCL_NET_PLUGIN": "/tmp/x.so", "NCCL_GIN_PLUGIN": "x", "CUDA_INJECTION64_PATH": "/tmp/x.so",
+    "DUMPER_SERVER_PORT": "1", "NCCL_TUNER_PLUGIN": "/tmp/x.so", "PIP_INDEX_URL": "https://h.example",
     "https_proxy": "http://h.example", "SSL_CERT_FILE": "/tmp/ca", "SGLANG_EXTERNAL_MODEL_PACKAGE": "x",
 }  # fmt: skip
 SECRETS = {
@@ -64,7 +65,14 @@ def test_no_variable_loads_code_or_is_a_secret(name: str, source: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("enable_custom_logit_processor", True), ("load_format", "remote"), ("load_format", "remote_instance")],
+    [
+        ("enable_custom_logit_processor", True),
+        ("load_format", "remote"),
+        ("load_format", "remote_instance"),
+        ("sidecar", "x.y"),
+        ("hicache_storage_backend", "dynamic"),
+        ("otlp_traces_endpoint", "h.example:1"),
+    ],
 )
 def test_no_setting_gives_the_choice_of_code_or_weights_to_others(key: str, value: Any) -> None:
     profile, said = drafted(read_recipe({**RECIPE, "defaults": {"tp": 2, key: value}}, LIBRARY.knowledge))
