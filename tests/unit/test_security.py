@@ -39,7 +39,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_a_client_can_use_the_server_but_not_administer_it_and_a_vf_answers_nothing",
     ),
     "Routes that load weights, write profiles or empty caches answer processes of the pod, so they need the right to "
-    "run a command in the pod or to forward its port.": (
+    "run a command in the pod or to forward its port, and only to methods other than GET, because the server itself "
+    "fetches addresses of images that clients name.": (
         "test_a_client_gets_what_generates_and_the_pod_itself_everything",
     ),
     "The pod's VFs, to which no NetworkPolicy applies, answer with status 403.": (

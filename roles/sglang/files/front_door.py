@@ -8,7 +8,8 @@ to 0.5.21 a key does not even protect the one of CVE-2026-15969, ``/load_lora_ad
 the answer of ``/server_info`` for everybody (sglang 0.5.23: ``build_server_info`` returns all resolved arguments). So a
 client gets only the routes of ``PUBLIC``, and only at an address of the pod's own network. A VF, to which no
 NetworkPolicy applies, answers nothing. A process of the pod itself gets everything: whoever may run a command in the
-pod, or forward its port, may administer its server.
+pod, or forward its port, may administer its server. But not with GET, which many of these routes take: a client of a
+model that reads images may name any address, also one of this pod, and the server itself fetches it (sglang#35651).
 
 The door is uvicorn's outermost application, so a header such as X-Forwarded-For cannot change what it sees. A process
 that the server spawns runs this file again before its own work, because it stays the module ``__main__``. So each of
@@ -43,6 +44,8 @@ PUBLIC = (
     *("/health", "/health_generate", "/ready", "/ping", "/metrics", "/metrics/", "/get_load"),
     *("/model_info", "/get_model_info", "/server_info", "/get_server_info"),
 )
+# What the server does with an address that a client names.
+FETCHED = ("GET", "HEAD")
 ADDRESSES = "GB10_POD_IPS"
 # start_rank.py makes this directory.
 STACKS = Path("/tmp/gb10-stacks")
@@ -56,7 +59,7 @@ PHASES = {
 ANSWER = json.dumps(
     {
         "error": {
-            "message": "This route answers only inside the pod. Use kubectl exec.",
+            "message": "This route answers only inside the pod, to POST and the like. Use kubectl exec.",
             "type": "forbidden",
             "code": 403,
         }
@@ -76,14 +79,15 @@ def plain(address: str) -> str:
     return str(getattr(read, "ipv4_mapped", None) or read)
 
 
-def admits(path: str, client: str, server: str, own: frozenset[str]) -> bool:
+def admits(path: str, client: str, server: str, own: frozenset[str], method: str = "GET") -> bool:
     """Tell whether a client may request ``path`` at the address ``server`` of this pod, whose own ones are ``own``."""
     if not server:
         return False
-    if client == server:
+    inside = client == server
+    if inside and method not in FETCHED:
         return True
     public = path in PUBLIC or any(path.startswith(start) for start in PUBLIC if start.endswith("/"))
-    return server in own and public
+    return (inside or server in own) and public
 
 
 class Door:
@@ -97,7 +101,7 @@ class Door:
         if scope["type"] == "lifespan":
             return await self.app(scope, receive, send)
         client, server = (plain(str((scope.get(name) or [""])[0])) for name in ("client", "server"))
-        if admits(scope["path"], client, server, self.own):
+        if admits(scope["path"], client, server, self.own, scope.get("method", "GET")):
             return await self.app(scope, receive, send)
         if scope["type"] == "websocket":
             return await send({"type": "websocket.close", "code": 1008})

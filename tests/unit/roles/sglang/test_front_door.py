@@ -57,9 +57,9 @@ def server(directory: Path, workers: int, own: str) -> Iterator[int]:
             child.wait()
 
 
-def ask(port: int, path: str, to: str, client: str, **headers: str) -> tuple[int, str]:
+def ask(port: int, path: str, to: str, client: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection(to, port, timeout=60, source_address=(client, 0))
-    connection.request("GET", path, headers=headers)
+    connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
 
@@ -85,7 +85,10 @@ def test_a_client_gets_what_generates_and_the_pod_itself_everything(tmp_path: Pa
         assert {ask(port, path, VF, CLIENT)[0] for path in (*PUBLIC, *CLOSED)} == {403}
         assert {ask(port, path, VF, POD)[0] for path in (*PUBLIC, *CLOSED)} == {403}
         for address in (POD, "127.0.0.1"):
-            assert {ask(port, path, address, address)[0] for path in (*PUBLIC, *CLOSED)} == {200}
+            assert {ask(port, path, address, address, "POST")[0] for path in (*PUBLIC, *CLOSED)} == {200}
+            # The address of an image, which a client chooses and the server fetches.
+            assert {ask(port, path, address, address)[0] for path in PUBLIC} == {200}
+            assert {ask(port, path, address, address)[0] for path in CLOSED} == {403}
 
 
 # What a client may ask of any release. A route that a new release adds belongs here only if it generates or reports.
