@@ -66,7 +66,6 @@ CASES = [
     ("spec.nemotron.loader", "error", "0.5.12", f"{EAGLE} 4", {**NEMOTRON, "patches": ()}, "0.5.12", f"{EAGLE} 4",
      {**NEMOTRON, "patches": (), "carries": ("sglang#21138",)}),
     ("spec.nemotron.loader", "warning", "0.5.12", f"{EAGLE} 4", NEMOTRON, "0.5.13", f"{EAGLE} 4", NEMOTRON),
-    ("spec.nemotron.nan", "info", "0.5.13.post1", f"{EAGLE} 4", NEMOTRON, "0.5.14", f"{EAGLE} 4", NEMOTRON),
     ("spec.page_tree", "error", "0.5.12", f"{TREE} --page-size 16", GEMMA, "0.5.13", f"{TREE} --page-size 16", GEMMA),
     ("spec.topk.required", "error", "0.5.10", "--speculative-algorithm NEXTN --speculative-num-steps 3", GLM,
      "0.5.10", "--speculative-algorithm NEXTN", GLM),
