@@ -193,7 +193,7 @@ def _crashes(seen: list[Seen], history: History, limits: Limits) -> str:
     """Return which rank crashed too often in its pod since the group was healthy, or an empty string."""
     for pod in seen:
         uid, restarts = _counted(pod)
-        crashes = restarts - history.restarts_before.get(uid, 0)
+        crashes = restarts - history.restarts_before[uid]
         if crashes >= limits.crashes:
             return f"{pod.name} crashed {crashes} times in the same pod; a new pod gets its VFs and addresses anew"
     return ""

@@ -45,6 +45,17 @@ NO_PASS = {
         Expectation(),
         "rank 1 (s2:1) names no network and no other path",
     ),
+    "a rank across nodes with NVLink between them that names no path": (
+        SOUND
+        + said(
+            init("START", rank=1),
+            nodes(2, rank=1).replace("MNNVL 0", "MNNVL 1"),
+            init("COMPLETE", rank=1),
+            host="s2",
+        ),
+        Expectation(),
+        "rank 1 (s2:1) names no network and no other path",
+    ),
     "TCP in a JSON string": (
         SOUND + json.dumps({"prompt": said(*DONE, channel("Socket"))}) + "\n",
         Expectation(),

@@ -66,7 +66,10 @@ CASES: dict[str, tuple[list[Any], str]] = {
         "(packet_seq_err +40, out_of_sequence +2 in ten seconds)",
     ),
     "numbers that no counter has": (
-        [rank(rail(moved=(1 << 63, -1), out_of_sequence=1 << 63, packet_seq_err=-40), communicators=ALIKE), rank()],
+        [
+            rank(rail(moved=(1 << 63, -1), out_of_sequence=1 << 63, rnr_nak_retry_err=-1), communicators=ALIKE),
+            rank(),
+        ],
         f"{NOTHING}knows of no rank that is behind",
     ),
     "a few events are no loss": (
@@ -103,6 +106,11 @@ CASES: dict[str, tuple[list[Any], str]] = {
         [rank(rail(moved=(9000, 9000)), rail("rdma1", (9000, 0))), rank(rail(moved=(1, 1)), rail("rdma1", (0, 0)))],
         "rank 1: the counters of rdma1 stand still, while other ranks send on this rail",
     ),
+    "two ranks do not send": (
+        [rank(), rank(rail(moved=(9000, 9000))), rank()],
+        "rank 0: the counters of rdma0 stand still, while other ranks send on this rail; "
+        "rank 2: the counters of rdma0 stand still, while other ranks send on this rail",
+    ),
     "a device does not count": (
         [rank(rail(moved=(None, None)), communicators=ALIKE), rank(rail(moved=(9000, 9000)))],
         f"{NOTHING}knows of no rank that is behind",
@@ -112,12 +120,13 @@ CASES: dict[str, tuple[list[Any], str]] = {
         [rank(), rank() | {"witness": None}],
         "rank 1: the witness of its processes does not answer, so its server has ended",
     ),
+    "no rank has a witness": ([rank() | {"witness": None}] * 2, f"{NOTHING}told nothing (RAS answers from 2.28.7 on)"),
     "half of the ranks do not answer": (
         [rank(), None, rank(), None],
         f"rank 1, 3 did not answer: {UNHEARD} (playbook kubernetes)",
     ),
     "a rank is elsewhere": (
-        [rank(), rank(at=WAITS), rank()],
+        [rank(), rank() | {"witness": {"processes": [scheduler() | {"threads": []}, scheduler(at=WAITS)]}}, rank()],
         f"the ranks are at different places: rank 1 in {WAITS}, rank 0, 2 in {SPINS}",
     ),
     "a template, a terminal's bytes and a huge name": (
@@ -204,6 +213,7 @@ def test_a_rank_that_says_nothing_delays_nothing(
         "rank 0: its process sglang::scheduler_TP0 has ended, and the others wait for it; rank 1, 2 did not answer"
     )
     assert f"why the group hung: {finding}" in said
+    assert "rank 1 says nothing about the hang: " in said
     (kept,) = tmp_path.glob("*-hang.log")
     assert kept.read_text().startswith(finding)
     assert ("could not be told" in said) is fails
@@ -232,7 +242,13 @@ def test_only_a_group_that_runs_as_one_is_asked_what_it_waits_for(
     ids=["hangs", "no evidence", "no memory", "works"],
 )
 def test_a_group_that_hangs_is_asked_before_its_pods_are_deleted(
-    port: int | None, change: Json, work: str, acts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    port: int | None,
+    change: Json,
+    work: str,
+    acts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     done: list[str] = []
 
@@ -257,4 +273,5 @@ def test_a_group_that_hangs_is_asked_before_its_pods_are_deleted(
     before = {"g-0-0": "g-0-0/0", "g-1-0": "g-1-0/0"}
     supervise.check(Group(), ["g-0-0", "g-1-0"], history, before, options, supervise.Limits())  # type: ignore[arg-type]
     assert done == acts
+    assert ("restarting the group: " in capsys.readouterr().out) is bool(acts)
     assert sorted(path.read_text() for path in tmp_path.iterdir()) == ["g-0-0 9", "g-1-0 9"] * bool(acts)

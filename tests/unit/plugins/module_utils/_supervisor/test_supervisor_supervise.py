@@ -56,6 +56,14 @@ def test_a_head_whose_answer_is_no_http_is_not_healthy(error: Exception, monkeyp
     assert supervise.head_is_healthy("10.0.0.1", 30000, 25) is False
 
 
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (204, False)])
+def test_only_200_is_the_answer_of_a_healthy_head(status: int, healthy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = BytesIO()
+    answer.status = status  # type: ignore[attr-defined]
+    monkeypatch.setattr(supervise._HTTP, "open", lambda url, timeout: answer)
+    assert supervise.head_is_healthy("10.0.0.1", 30000, 25) is healthy
+
+
 class Api:
     """Logs without a cluster."""
 
@@ -173,6 +181,7 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     assert "no log: HTTP Error 404" in api.log("g-0-0", 5, True)
     assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=5&previous=true"
     assert api.said(["g-0-0"]) == ["last line"]
+    assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=50&previous=false"
     assert api.said(["g-0-0", "g-1-0"]) is None
     opener.error = BadStatusLine("garbage")
     assert api.said(["g-0-0", "g-1-0"]) is None
@@ -391,8 +400,9 @@ def test_restarts_back_off_and_a_healthy_period_resets_the_delay() -> None:
     assert pauses == [30, 60, 100, 100]
     same = group("a", "b")
     assert run([(4, same, False), (60, same, False)], history) == ["", ""]
-    run([(200, same, True), (800, same, True)], history)
-    assert history.restarts == 0
+    for now, restarts in ((200.0, 4), (799.0, 4), (800.0, 0)):
+        run([(now, same, True)], history)
+        assert history.restarts == restarts
 
 
 def test_a_node_without_memory_stops_a_healthy_group_and_never_quickly_again() -> None:
