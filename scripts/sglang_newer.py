@@ -156,6 +156,8 @@ def report(before: str, release: str) -> Iterator[str]:
     told = answers(release)
     verdicts = Counter(answer["verdict"] for answer in told.values())
     yield f"- {len(told)} presets and launches: {', '.join(f'{n} {verdict}' for verdict, n in verdicts.most_common())}"
+    unknown = Counter(answer["message"] for answer in told.values() if answer["verdict"] == "unknown")
+    yield from (f"  - {count} unknown: {reason}" for reason, count in unknown.most_common())
     yield ""
     yield from differences(answers(before), told) or ["No preset and no launch is judged in another way."]
 

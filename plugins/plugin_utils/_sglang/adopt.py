@@ -55,6 +55,7 @@ MANIFEST = re.compile(
 )
 BEFORE_A_FLAG = re.compile(r"(?<!\s)\s++(?=-)")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=(?!=)")
+NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 SHELL = re.compile(r"\$[\w({]")
 """A value that a shell would replace."""
 FLAG = re.compile(r"--[\w-]+")
@@ -257,6 +258,8 @@ def _variable(found: Source, text: str) -> None:
     elif not equals or SHELL.search(value):
         remedy = f"Add it under env with its value, if it is needed: {name}"
         found.drop("warning", name, words, "gets its value from your shell, which is unknown here", remedy)
+    elif not NAME.fullmatch(name):
+        found.drop("warning", name, words, "is no name that a profile allows", "Write it in capitals under env")
     else:
         found.env[name] = value
 
@@ -303,6 +306,9 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
         values = {"model": recipe["model"], **defaults}
         text = re.sub(r"\{(\w+)\}", lambda m: shlex.quote(str(values.get(m[1], m[0]))), str(command))
         found = read_command(text)
+        for key in map(str, defaults):
+            if f"{{{key}}}" not in str(command):
+                found.drop("info", key, str(defaults.get(key)).split(), "is not used by the command", "Nothing to do")
     else:
         found = Source(argv=["--model-path", str(recipe["model"]), *_flags(defaults, knowledge)])
     for place in re.findall(r"\{\w+\}", " ".join(found.argv)):

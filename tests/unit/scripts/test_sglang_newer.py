@@ -79,12 +79,15 @@ def test_a_new_release_gets_a_catalogue_and_a_report(
     monkeypatch.setattr(sglang_catalogue, "CATALOGUE", tmp_path)
     monkeypatch.setattr(sglang_newer, "newest", lambda: NEWEST)
     monkeypatch.setattr(sglang_catalogue, "catalogue", lambda release: (shipped / f"{release}.json").read_text())
-    monkeypatch.setattr(sglang_newer, "answers", lambda release: {"a": answer(page_size=release)})
+    monkeypatch.setattr(
+        sglang_newer, "answers", lambda release: {"a": answer(page_size=release), "b": answer("unknown", "why")}
+    )
     assert sglang_newer.main([]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"SGLang {NEWEST}, compared with {BEFORE}\n")
     assert "rules were not checked for it" in said
-    assert f"`page_size` becomes '{BEFORE}' → '{NEWEST}': a" in said and "1 presets and launches: 1 accepted" in said
+    assert f"`page_size` becomes '{BEFORE}' → '{NEWEST}': a" in said
+    assert "2 presets and launches: 1 accepted, 1 unknown\n  - 1 unknown: why\n" in said
     assert (tmp_path / f"{NEWEST}.json").exists()
 
 

@@ -524,6 +524,15 @@ def test_the_revision_of_a_recipe_is_kept_and_a_misspelt_key_is_named(tmp_path: 
     assert "solo_only" not in result["msg"]
 
 
+def test_what_a_recipe_sets_and_nothing_uses_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    command = "sglang serve {model} --tp-size {tensor_parallel}"
+    path.write_text(yaml.safe_dump({**RECIPE, "command": command, "env": {"nccl_debug": "INFO"}}))
+    _profile, result = draft(recipe=str(path))
+    assert {"max_model_len 4096: is not used by the command"} <= set(result["left_out"])
+    assert "nccl_debug INFO: is no name that a profile allows" in result["msg"]
+
+
 def test_lists_and_numbers_of_a_recipe_become_flags(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     defaults = {"lora_paths": ["a=b", "c=d"], 1: 2}
