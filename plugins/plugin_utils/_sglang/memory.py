@@ -231,7 +231,9 @@ class Estimate:
             size = f"about {two_digits(self.likely_tokens)} ({size})"
         fits = "fits" if caches[0] > 0 else f"fits if more than {self.available_gib:.0f} GiB are available"
         requests = f", at most {self.requests} requests at once" if self.requests is not None else ""
-        doubt = f"; uncertain, because the facts of the model are {self.doubt}" if self.doubt else ""
+        doubt = (
+            f"; uncertain, because parts of the model are unknown (its facts are {self.doubt})" if self.doubt else ""
+        )
         return f"{fits}: {size} {'tokens in the cache' if known else 'GiB for caches'}{requests}{doubt}"
 
 

@@ -193,7 +193,7 @@ def test_published_tokens_are_estimated_within_15_percent_or_the_plan_says_its_d
     memory = resolve(SHIPPED[profile], preset).memory
     assert memory["tokens"] <= published <= memory["most_tokens"]
     close = abs(memory["likely_tokens"] / published - 1) <= 0.15
-    assert close or "uncertain, because the facts of the model are derived" in memory["fits"]
+    assert close or "uncertain, because parts of the model are unknown (its facts are derived)" in memory["fits"]
     # One of the six: the published pool would need 107 GiB, which none of the other five had.
     assert close != ((profile, preset) == ("qwen3.8-flash-next", "mtp"))
 
@@ -349,8 +349,8 @@ def test_numbers_for_people_have_two_digits(number: float, text: str) -> None:
         ),
         (
             {"cache_gib": 57.1, "tokens": 5311, "requests": 8, "doubt": "derived"},
-            "fits: 5,300 tokens in the cache, at most 8 requests at once; uncertain, because the facts of the model are"
-            " derived",
+            "fits: 5,300 tokens in the cache, at most 8 requests at once; uncertain, because parts of the model are"
+            " unknown (its facts are derived)",
         ),
     ],
 )
