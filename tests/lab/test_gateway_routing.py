@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.router import METRICS_PORT, Member, Router, objects
 from gatewayimage import PACKAGE
 
+START = Path(__file__).resolve().parents[2] / "roles" / "gateway" / "files" / "start_gateway.py"
 COVERS = ("roles/gateway", "plugins/action/gateway_objects.py")
 
 CHAT = "/v1/chat/completions"
@@ -117,8 +119,9 @@ def door(packages: Path, workers: list[Worker], tmp_path: Path) -> Iterator[str]
     port = free_port()
     deployment = objects(Router(port=port), members, "")[-1]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    command = [sys.executable, *container["command"][1:], *container["args"]]
-    command = [str(free_port()) if word == str(METRICS_PORT) else word for word in command]
+    command = [sys.executable, START, *container["command"][2:], *container["args"]]
+    metrics = free_port()
+    command = [str(metrics) if word == str(METRICS_PORT) else word for word in command]
     log = tmp_path / "log"
     with log.open("wb") as stream:
         environment = {**os.environ, "PYTHONPATH": str(packages)}
@@ -126,7 +129,7 @@ def door(packages: Path, workers: list[Worker], tmp_path: Path) -> Iterator[str]
     url = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + 30
-        while known(url) != len(workers):
+        while healthy(metrics) != len(workers):
             assert time.monotonic() < deadline and gateway.poll() is None, log.read_text()
             time.sleep(0.2)
         yield url
@@ -135,13 +138,34 @@ def door(packages: Path, workers: list[Worker], tmp_path: Path) -> Iterator[str]
         gateway.wait(timeout=30)
 
 
-def known(url: str) -> int:
+def healthy(port: int) -> int:
     """Return the number of healthy workers that the gateway knows; 0 while it does not answer."""
     try:
-        with urllib.request.urlopen(f"{url}/workers", timeout=5) as answer:
-            return sum(bool(worker["is_healthy"]) for worker in json.load(answer)["workers"])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return sum(line.startswith(b"smg_worker_health{") and line.endswith(b" 1\n") for line in answer)
     except OSError:
         return 0
+
+
+# What the gateway's own routes do, and what a client needs none of.
+CLOSED = [
+    *("GET /workers", "POST /workers", "DELETE /workers/x", "POST /flush_cache", "GET /get_loads", "POST /wasm"),
+    *("GET /wasm", "GET /v1/tokenizers", "POST /v1/tokenizers", "POST /parse/reasoning"),
+]
+
+
+def test_no_client_administers_the_gateway(door: str, workers: list[Worker]) -> None:
+    """A client that added a worker of its own got the requests of others."""
+    statuses = {}
+    for words in CLOSED:
+        method, path = words.split()
+        body = json.dumps({"url": f"http://127.0.0.1:{free_port()}"}).encode()
+        asked = urllib.request.Request(f"{door}{path}", body, {"Content-Type": "application/json"}, method=method)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked, timeout=10)
+        statuses[words] = refused.value.code
+    assert statuses == dict.fromkeys(CLOSED, 401)
+    assert ask(door, "still") == ""
 
 
 def ask(url: str, prompt: str) -> str:

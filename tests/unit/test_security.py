@@ -59,6 +59,9 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_code_of_a_repository_that_can_change_is_warned_of",
         "test_profiles_that_trust_a_repository_s_code_pin_it",
     ),
+    "The gateway's own routes, which add workers or load programs, answer nobody.": (
+        "test_no_client_administers_the_gateway",
+    ),
     "Without `gateway_api_key` anybody who can reach the Service can use the model.": (
         "test_a_client_gets_what_generates_and_the_pod_itself_everything",
     ),

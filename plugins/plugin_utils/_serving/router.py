@@ -150,18 +150,19 @@ def _meta(router: Router) -> dict[str, Any]:
 
 
 def _template(router: Router, chosen: Sequence[Member], start: str) -> dict[str, Any]:
-    command = ["python3", "-m", "sglang_router.launch_router"]
-    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
-    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}]
+    command = ["python3", f"{CODE_DIR}/start_gateway.py"]
+    mounts: list[dict[str, Any]] = [
+        {"name": "tmp", "mountPath": "/tmp"},
+        {"name": "code", "mountPath": CODE_DIR, "readOnly": True},
+    ]
+    volumes: list[dict[str, Any]] = [
+        {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
+        {"name": "code", "configMap": {"name": RESOURCE}},
+    ]
     if router.key:
-        # The program takes the key only as an argument, which every user of the node could read.
-        command = ["python3", f"{CODE_DIR}/start_gateway.py", f"{KEY_DIR}/api-key"]
-        for name, path in (("code", CODE_DIR), ("api-key", KEY_DIR)):
-            mounts.append({"name": name, "mountPath": path, "readOnly": True})
-        volumes += [
-            {"name": "code", "configMap": {"name": RESOURCE}},
-            {"name": "api-key", "secret": {"secretName": RESOURCE, "defaultMode": 0o440}},
-        ]
+        command.append(f"--key-file={KEY_DIR}/api-key")
+        mounts.append({"name": "api-key", "mountPath": KEY_DIR, "readOnly": True})
+        volumes.append({"name": "api-key", "secret": {"secretName": RESOURCE, "defaultMode": 0o440}})
     command += ["--port", str(router.port), *FLAGS.split()]
     command += ["--shutdown-grace-period-secs", str(router.drain_timeout)]
     if router.tls_secret:
@@ -228,7 +229,7 @@ def moved(live: Mapping[str, Any], chosen: Sequence[Member]) -> dict[str, Any]:
 
 
 def objects(router: Router, chosen: Sequence[Member], start: str) -> list[dict[str, Any]]:
-    """Return all objects except the Secrets; ``start`` is the program that gives the key to the gateway."""
+    """Return all objects except the Secrets; ``start`` is the program that starts the gateway with its keys."""
     meta = _meta(router)
     port = {"name": "https" if router.tls_secret else "http", "port": router.port, "targetPort": "gateway"}
     door: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": "gateway"}]}
@@ -243,8 +244,7 @@ def objects(router: Router, chosen: Sequence[Member], start: str) -> list[dict[s
         policy(meta, {NAME: RESOURCE}, [door]),
         policy(meta | {"name": f"{RESOURCE}-heads"}, heads, [to_heads]),
     ]
-    if router.key:
-        out.append(made("ConfigMap", meta, data={"start_gateway.py": start}))
+    out.append(made("ConfigMap", meta, data={"start_gateway.py": start}))
     if router.ingress.get("host"):
         out.append(ingress(meta, router.ingress, RESOURCE, router.port))
     return [*out, router.owner.on(deployment(router, chosen, start))]

@@ -49,9 +49,15 @@ def test_the_workers_are_the_services_of_all_groups_in_a_stable_order() -> None:
     assert gateway["args"] == ["--worker-urls", URL.format("one"), URL.format("two")]
     assert gateway["image"] == "docker.io/lmsysorg/sgl-model-gateway:v0.3.2"
     assert gateway["readinessProbe"]["httpGet"] == {"path": "/readiness", "port": "gateway", "scheme": "HTTP"}
-    assert gateway["command"][:3] == ["python3", "-m", "sglang_router.launch_router"]
+    assert gateway["command"][:3] == ["python3", "/opt/gb10-gateway/start_gateway.py", "--port"]
     assert result == planned(TWO[::-1])
-    assert [item["kind"] for item in result["objects"]] == ["Service", "NetworkPolicy", "NetworkPolicy", "Deployment"]
+    assert [item["kind"] for item in result["objects"]] == [
+        "Service",
+        "NetworkPolicy",
+        "NetworkPolicy",
+        "ConfigMap",
+        "Deployment",
+    ]
 
 
 def test_the_new_gateway_is_ready_before_the_earlier_one_ends_and_no_token_is_mounted() -> None:
@@ -68,9 +74,7 @@ def test_the_key_is_a_file_and_never_an_argument() -> None:
     result = planned([service("one", guarded=True)], api_key="k3y", tls_secret="front", versions=["7", "8"])
     assert "k3y" not in json.dumps(result)
     gateway = container(running(result))
-    assert gateway["command"][:3] == [
-        "python3", "/opt/gb10-gateway/start_gateway.py", "/etc/gb10/api-key/api-key",
-    ]  # fmt: skip
+    assert gateway["command"][2] == "--key-file=/etc/gb10/api-key/api-key"
     assert gateway["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
     assert "--tls-key-path" in gateway["command"]
     (code,) = [item for item in result["objects"] if item["kind"] == "ConfigMap"]
