@@ -102,7 +102,7 @@ def compare(module: Any, path: Path, result: dict[str, Any]) -> kubeconfig.Confi
             " else, so find out who changed the file on the server.",
             **result,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
         module.fail_json(
             msg=f"{path} or the server's file is not a kubeconfig ({type(error).__name__}); repair or move the file",
             **result,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,16 @@ def test_data_that_is_not_base64_is_refused(
 def test_a_file_of_another_shape_is_refused(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config"
     assert (given(capsys, path, content)[0], path.exists()) == (1, False)
+
+
+def test_a_file_that_is_nested_without_an_end_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the loader of PyYAML, which the module has."""
+    monkeypatch.setattr(kubeconfig.yaml, "safe_load", partial(yaml.load, Loader=yaml.SafeLoader))
+    status, result = given(capsys, tmp_path / "config", "[" * 5000)
+    assert (status, (tmp_path / "config").exists()) == (1, False)
+    assert "is not a kubeconfig (RecursionError)" in result["msg"]
 
 
 def test_of_what_k3s_writes_the_controller_takes_the_ca_the_certificate_and_the_key(

@@ -87,6 +87,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.hole.abort", {}, {"release": ""}),
     ("serving.hole.image_hashes", {"release": "0.5.13"}, {"release": "0.5.22"}),
     ("serving.hole.image_hashes", {"release": "0.5.21"}, {"release": "0.5.12"}),
+    ("serving.hole.kv_events", {"flags": ["--kv-events-config"]}, {"flags": []}),
     ("serving.hole.media", {}, {"release": ""}),
     ("serving.hole.diffusion", {}, {"release": ""}),
     ("answers.known.flash_next_context", FLASH | {"wrong": ["context"]}, FLASH),
