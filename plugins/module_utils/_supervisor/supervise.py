@@ -160,7 +160,7 @@ def decide(
     running = all(pod.running for pod in seen)
     # A rank that crashed is part of a group also while the kubelet waits before its next start.
     present = all(pod.running or pod.down for pod in seen)
-    stuck = healthy is False and running and all(pod.started for pod in seen)
+    stuck = all(pod.started for pod in seen)
     working = bool(work) and work != history.work
     history.work = work or history.work
     history.stuck_since = (now if working else history.stuck_since or now) if stuck else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -48,7 +49,10 @@ UNHEARD = "look whether its node and its sidecar live, and whether a network pol
 ALIKE = counts(LATE, LATE)
 CASES: dict[str, tuple[list[Any], str]] = {
     "one rank is stopped": (
-        [rank(communicators=counts(LATE, None)), rank(state="T")],
+        [
+            rank(communicators=counts(LATE, None)),
+            rank() | {"witness": {"processes": [scheduler(), scheduler(state="T")]}},
+        ],
         "rank 1: its process sglang::scheduler_TP0 is stopped (state T), by SIGSTOP or a debugger; NCCL gets no answer "
         "from rank 1: its process does not run, or its network is away",
     ),
@@ -188,6 +192,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, held: threading.Event) -> None:
         if "10.42.0.2" in url:
             held.wait(60)
             raise TimeoutError
+        time.sleep(0.05)
         return BytesIO(json.dumps(rank(gone=["sglang::scheduler_TP0"])).encode() if "10.42.0.0" in url else b"\xff{{")
 
     monkeypatch.setattr(supervise._HTTP, "open", opened)
@@ -200,7 +205,7 @@ def test_a_rank_that_says_nothing_delays_nothing(
     held, others = threading.Event(), set(threading.enumerate())
     answers(monkeypatch, held)
     api = Api(fails)
-    options = argparse.Namespace(evidence_port=30002, evidence_seconds=0.5, logs=tmp_path)
+    options = argparse.Namespace(evidence_port=30002, evidence_seconds=1, logs=tmp_path)
     try:
         supervise.explain(api, SEEN, options)  # type: ignore[arg-type]
     finally:

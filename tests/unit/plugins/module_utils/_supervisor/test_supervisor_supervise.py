@@ -179,7 +179,10 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     assert opener.asked[-1] == ("DELETE", "g-1-0", b'{"gracePeriodSeconds": 10}')
     assert api.log("g-0-0", 5, True).endswith("last line\n")
     assert "no log: HTTP Error 404" in api.log("g-0-0", 5, True)
-    assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=5&previous=true"
+    assert [path for _method, path, _data in opener.asked[-2:]] == [
+        "g-0-0/log?container=transport&tailLines=5&previous=false",
+        "g-0-0/log?container=sglang&tailLines=5&previous=true",
+    ]
     assert api.said(["g-0-0"]) == ["last line"]
     assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=50&previous=false"
     assert api.said(["g-0-0", "g-1-0"]) is None
@@ -326,11 +329,11 @@ def test_a_group_that_restarted_by_itself_is_left_alone() -> None:
 
 
 def test_a_rank_that_came_back_to_an_old_group_ends_it() -> None:
-    steps = [(0.0, group("a/0", "b/0"), True)]
-    steps += [(float(t), group("a/0", "b/1", started=False), None) for t in (5, 34, 35)]
+    steps = [(0.0, group("a/0", "b/0", "c/0"), True)]
+    steps += [(float(t), group("a/0", "b/1", "c/0", started=False), None) for t in (5, 34, 35)]
     said = run(steps)
     assert said[:3] == ["", "", ""]
-    assert "g-0-0 still belong to the old group" in said[3]
+    assert "while g-0-0, g-2-0 still belong to the old group" in said[3]
 
 
 def test_a_rank_that_came_back_to_a_loading_group_ends_it() -> None:
@@ -503,7 +506,7 @@ def test_a_group_that_crashes_in_its_pods_gets_new_pods_and_later_ones_are_rarer
     ("container", "running", "down"),
     [
         ({"state": {"running": {}}}, True, False),
-        ({"state": {"terminated": {"exitCode": 1}}, "restartCount": 1}, False, True),
+        ({"state": {"terminated": {"exitCode": 1}}, "restartCount": 1, "started": True}, False, True),
         ({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 2}, False, True),
         ({"state": {"waiting": {"reason": "CreateContainerError"}}, "restartCount": 1}, False, True),
         ({"state": {"waiting": {"reason": "RunContainerError"}}}, False, True),
@@ -516,7 +519,7 @@ def test_only_a_process_that_ended_is_down(container: dict[str, Any], running: b
     seen = supervise.read_pod(
         "g-0-0", {"metadata": {"uid": "u"}, "status": {"containerStatuses": [{"name": "sglang", **container}]}}
     )
-    assert (seen.running, seen.down) == (running, down)
+    assert (seen.running, seen.down, seen.started) == (running, down, False)
 
 
 @pytest.mark.parametrize("leaving", [True, False])
@@ -567,3 +570,5 @@ def test_the_program_watches_the_groups_of_its_command(
     port, namespace, options, told, _pulse = started
     assert (port, namespace, options.port, told) == (9, "s", 1, limits)
     assert (options.pods, options.evidence_port) == ([["g-0-0", "g-1-0"], ["f-0-0"]], evidence_port)
+    assert (options.interval, options.health_timeout, options.evidence_seconds) == (5, 25, 20)
+    assert (options.grace, options.log_lines, options.logs) == (10, 400, Path("/var/log/group"))
