@@ -156,6 +156,14 @@ NO_PASS = {
         Expectation(),
         "63 of 64 ranks of a communicator were seen",
     ),
+    "a rank of the second of two jobs": (
+        "".join(said(IB, init("COMPLETE", rank=rank), channel(), host=f"a{rank}") for rank in (0, 1))
+        + "".join(
+            said(IB, init("COMPLETE", rank=rank, nranks=3, shared="0x8"), channel(), host=f"b{rank}") for rank in (0, 1)
+        ),
+        Expectation(),
+        "2 of 3 ranks of a communicator were seen",
+    ),
     "an earlier run over IB, then a start that says nothing": (
         SOUND + "NCCL version 2.28.9+cuda13.0\nINFO:     Uvicorn running on http://127.0.0.1:30000\n",
         Expectation(),

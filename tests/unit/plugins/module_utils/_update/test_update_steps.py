@@ -46,6 +46,8 @@ ALIKE = {"kernels": {OLD: "o"}}
         ("installed", observed("installing", changes=(BASH,)), []),
         ("installed", observed("installing"), ["record"]),
         ("booted", observed("installing"), []),
+        ("booted", observed("installing", kernel_after=NEW), []),
+        ("booted", observed("trial"), []),
         ("booted", observed("installed"), ["record"]),
         ("booted", observed("installed", reboot=True), ["record", "reboot"]),
         ("booted", observed("installed", reboot_required=True), ["record", "reboot"]),
@@ -87,6 +89,10 @@ def test_each_phase_has_its_next_steps(want: Want, seen: Observed, steps: list[s
 )
 def test_a_host_that_does_not_run_what_was_chosen_says_why(seen: Observed, why: str) -> None:
     assert seen.failure == why
+
+
+def test_nothing_is_due_on_a_host_that_was_never_updated_and_has_nothing_new() -> None:
+    assert not Observed(OLD, "b1", ("6.17",)).due
 
 
 def test_to_go_back_is_due_where_the_new_kernel_runs() -> None:
