@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -204,7 +205,7 @@ def test_full_caches_are_dropped_first_and_not_all_the_time(node: Node) -> None:
         ((4, 3, 3, 5, 4), "loads loads loads loads loads"),
         ((50, 4, 4, 4, 4), "loads loads loads loads loads"),
         # All would be gone in less than 1.5 seconds.
-        ((40, 20, 5, 3), "loads loads loads ended"),
+        ((9, 6, 4.5, 3), "loads loads loads ended"),
         ((5, 3.9, 3.8, 3.7), "loads loads loads loads"),
     ],
 )
@@ -238,6 +239,13 @@ def test_loads_that_are_ended_in_a_row_are_counted(before: Any, times: int, node
     for now in (0.0, 2.0):
         node.look(now, 2)
     assert node.told("kept.json")["times"] == node.told()["times"] == times
+
+
+def test_nobody_waits_for_an_answer_while_memory_is_low(node: Node) -> None:
+    node.look(0, 4.5)
+    node.status = 200
+    assert [node.look(now, gib) for now, gib in ((4, 3.9), (5, 3.9), (5.1, 50))] == ["loads"] * 3
+    assert node.look(5.2, 50) == "ready"
 
 
 def test_little_memory_is_looked_at_more_often(node: Node, watch: Any) -> None:
@@ -290,6 +298,10 @@ def test_the_watch_outlives_readings_that_fail_and_ends_with_its_server(
     monkeypatch.setattr(watch, "end", lambda _proc, server: ended.append(server))
     watch.main([str(tmp_path), "--port", "1"])
     assert ended == [7] and capsys.readouterr().out == "the load was ended\n"
+
+
+def test_the_watch_does_not_end_itself(watch: Any) -> None:
+    assert os.getpid() not in watch.children(watch.PROC, os.getppid())
 
 
 def test_all_processes_of_the_server_end_and_no_other(watch: Any) -> None:
