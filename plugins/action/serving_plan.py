@@ -28,7 +28,7 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return plan and findings; if a finding is an error, fail without setting the fact."""
         known, nodes = task_vars.get("hostvars", {}), options["nodes"] or options["candidates"]
-        hosts = [_read(known.get(name) or {}) for name in nodes]
+        hosts = [_read(known[name]) if name in known else None for name in nodes]
         found = {name: facts for name, facts in zip(nodes, hosts, strict=True) if facts}
         given = {
             **options,
