@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import LOAD
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import load
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.load import Load
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition
 
@@ -25,12 +26,14 @@ class Rank:
         self.base, self.away = base, False
         self.conditions: list[Condition] = []
         self.events: list[str] = []
+        self.times: list[str] = []
         self.load = Load(base, self)  # type: ignore[arg-type]
 
-    def set_condition(self, condition: Condition, _since: str, kind: str) -> None:
+    def set_condition(self, condition: Condition, since: str, kind: str) -> None:
         assert kind == LOAD
         if self.away:
             raise OSError("no route to host")
+        self.times.append(since)
         self.conditions.append(condition)
 
     def add_event(self, condition: Condition, prefix: str) -> None:
@@ -71,23 +74,38 @@ def test_a_long_phase_is_told_again_after_a_while(rank: Rank) -> None:
     assert len(rank.conditions) == 2
 
 
-def test_a_load_that_was_ended_is_an_event_and_stays_known_until_one_ends_well(rank: Rank) -> None:
+def test_a_load_that_was_ended_is_an_event_and_stays_known_until_one_ends_well(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter("abc")
+    monkeypatch.setattr(load, "timestamp", lambda: next(times))
     rank.told(5, "ended", 2, said="the load was ended in its phase weights", drops=7)
     rank.told(8, "ended", 2, said="the load was ended in its phase weights", drops=7)
     (rank.base / "load.json").unlink()
     rank.load.step(9)
     rank.told(10, "loads", 1)
     rank.told(20, "ready", 4)
+    rank.told(30, "loads", 1)
     assert [(one.reason, one.proven) for one in rank.conditions] == [
         ("LoadEnded", False),
         ("Loading", False),
         ("Loaded", True),
+        ("Loading", True),
     ]
-    assert rank.events == ["LoadEnded"]
+    assert rank.events == ["LoadEnded"] and rank.times == ["a", "a", "b", "b"]
+    (rank.base / "load.json").unlink()
+    rank.load.step(31)
+    assert rank.load.phase == ""
     assert rank.conditions[0].message.startswith("the load was ended in its phase weights; 90.0 of the node's")
     assert rank.conditions[0].message.endswith("the models' pages were dropped 7 times")
     assert "the load before it: the load was ended in its phase weights" in rank.conditions[1].message
     assert "before it:" not in rank.conditions[2].message
+
+
+def test_a_condition_that_grows_is_no_second_event(rank: Rank) -> None:
+    for now, drops in ((0, 1), (70, 2)):
+        rank.told(now, "ended", 2, drops=drops)
+    assert (len(rank.conditions), rank.events) == (2, ["LoadEnded"])
 
 
 def test_what_the_api_server_did_not_get_is_written_again(rank: Rank) -> None:
