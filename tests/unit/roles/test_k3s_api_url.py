@@ -46,5 +46,7 @@ def test_the_default_release_has_a_checksum_of_its_own(version: str, given: str,
     known = loader.load_from_file(str(VARIABLES), trusted_as_template=True)
     known |= {"k3s_version": version, "k3s_binary_checksum": given, "k3s_download_url": "https://example.org"}
     known |= {"ansible_facts": {"architecture": "aarch64"}}
-    assert Templar(loader=loader, variables=known).template(known["__k3s_binary_checksum"]) == checksum
+    templar = Templar(loader=loader, variables=known)
+    assert templar.template(known["__k3s_binary_checksum"]) == checksum
+    assert templar.template(known["__k3s_is_unpinned"]) is checksum.startswith("sha256:https://")
     assert loader.load_from_file(str(VARIABLES.parents[1] / "defaults" / "main.yml"))["k3s_version"] == DEFAULT
