@@ -115,7 +115,9 @@ class Machine:
         installed = self.call("installed", **options)
         if installed.get("failed"):
             return str(installed["msg"])
-        if self.call("booted", **options)["reboot"]:
+        booted = self.call("booted", **options)
+        assert not booted.get("failed"), booted
+        if booted["reboot"]:
             self.reboot()
         came = self.call("running", **options)
         if came.get("failed") or not checks:

@@ -33,7 +33,7 @@ def test_a_simulation_has_what_would_change() -> None:
         Change("libc6:armhf", "2.39-0ubuntu8.4", "2.39-0ubuntu8.5"),
         Change("base-files", "13ubuntu10", "13ubuntu10.1"),
     ]
-    assert packages.parse_simulation("") == []
+    assert packages.parse_simulation("Conf bash (1 x)\n" * packages.LINES) == []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_simulation_has_what_would_change() -> None:
         "Remv bash",
         "Inst b\x1b[2Jash [1] (2 x [arm64])",
         "Inst " + "a" * 200 + " [1] (2 x [arm64])",
-        "\n".join(["Conf bash (1 x)"] * 20_001),
+        "Conf bash (1 x)\n" * (packages.LINES + 1),
     ],
 )
 def test_a_line_of_another_form_is_refused_and_not_left_out(line: str) -> None:
