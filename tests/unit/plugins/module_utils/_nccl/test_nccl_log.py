@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import plain
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import plain, split_line
 
 
 def channels(lines: list[str], size: int = 1 << 16) -> dict[str, dict[str, dict[str, int]]]:
@@ -71,6 +71,11 @@ def test_channel_lines_of_the_threads_of_one_process_are_added_up() -> None:
 )
 def test_escapes_of_collectors_are_read(escaped: str) -> None:
     assert plain(escaped.encode()) == "a -> NET/IB"
+
+
+def test_an_address_in_the_text_of_a_warning_ends_it_not() -> None:
+    line = "s1:1:1 [0] NCCL WARN Connection closed by 10.0.0.2:40:41 of the group"
+    assert [(level, text) for _origin, level, text in split_line(line.encode())] == [("WARN", line)]
 
 
 def test_a_time_stamp_that_ran_into_a_name_is_no_part_of_it() -> None:

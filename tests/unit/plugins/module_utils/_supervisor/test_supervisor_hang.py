@@ -185,15 +185,17 @@ class Api:
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, held: threading.Event) -> None:
-    """Rank 0 answers, rank 1 says nonsense, and rank 2 says nothing until ``held`` is set."""
+    """Rank 0 says nonsense, rank 1 answers after a moment, and rank 2 says nothing until ``held`` is set."""
 
     def opened(url: str, timeout: float) -> BytesIO:
         assert url.endswith(":30002/hang") and timeout > 0
         if "10.42.0.2" in url:
             held.wait(60)
             raise TimeoutError
+        if "10.42.0.0" in url:
+            return BytesIO(b"\xff{{")
         time.sleep(0.05)
-        return BytesIO(json.dumps(rank(gone=["sglang::scheduler_TP0"])).encode() if "10.42.0.0" in url else b"\xff{{")
+        return BytesIO(json.dumps(rank(gone=["sglang::scheduler_TP0"])).encode())
 
     monkeypatch.setattr(supervise._HTTP, "open", opened)
 
@@ -215,10 +217,10 @@ def test_a_rank_that_says_nothing_delays_nothing(
     for late in set(threading.enumerate()) - others:
         late.join()
     finding = (
-        "rank 0: its process sglang::scheduler_TP0 has ended, and the others wait for it; rank 1, 2 did not answer"
+        "rank 1: its process sglang::scheduler_TP0 has ended, and the others wait for it; rank 0, 2 did not answer"
     )
     assert f"why the group hung: {finding}" in said
-    assert "rank 1 says nothing about the hang: " in said
+    assert "rank 0 says nothing about the hang: " in said
     (kept,) = tmp_path.glob("*-hang.log")
     assert kept.read_text().startswith(finding)
     assert ("could not be told" in said) is fails
@@ -259,7 +261,7 @@ def test_a_group_that_hangs_is_asked_before_its_pods_are_deleted(
 
     class Group:
         def see(self, name: str) -> supervise.Seen:
-            return replace(SEEN[0], name=name, incarnation=f"{name}/0", **change)
+            return replace(SEEN[0], name=name, address=name, incarnation=f"{name}/0", **change)
 
         def log(self, name: str, lines: int, previous: bool) -> str:
             assert not previous
@@ -269,7 +271,7 @@ def test_a_group_that_hangs_is_asked_before_its_pods_are_deleted(
             done.append(name)
 
     monkeypatch.setattr(supervise, "explain", lambda _api, seen, _options: done.append(f"asked {len(seen)}"))
-    monkeypatch.setattr(supervise, "head_is_healthy", lambda *_words: False)
+    monkeypatch.setattr(supervise, "head_is_healthy", lambda address, *_words: address != "g-0-0")
     monkeypatch.setattr(supervise, "work_done", lambda *_words: work)
     history = supervise.History(stuck_since=-1e9, incarnations=("g-0-0/0", "g-1-0/0"))
     options = argparse.Namespace(

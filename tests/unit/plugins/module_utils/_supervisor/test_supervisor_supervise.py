@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import ssl
 import sys
 import urllib.request
@@ -186,6 +187,9 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     assert api.said(["g-0-0"]) == ["last line"]
     assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=50&previous=false"
     assert api.said(["g-0-0", "g-1-0"]) is None
+    api.tell(supervise.Seen("g-0-0", incarnation="u/3"), "GroupHung", "why")
+    event = json.loads(opener.asked[-1][2])
+    assert (event["type"], event["reason"], event["involvedObject"]["uid"]) == ("Warning", "GroupHung", "u")
     opener.error = BadStatusLine("garbage")
     assert api.said(["g-0-0", "g-1-0"]) is None
 
@@ -271,7 +275,7 @@ def busy(checks: int) -> tuple[Any, float]:
     """Return the memory of a supervisor after so many checks of a head that generates, and the time."""
     history = supervise.History()
     for check in range(checks + 1):
-        work = f'{supervise.GENERATED}{{model="m"}} {check * 60}.0'
+        work = f'{supervise.GENERATED}{{model="m"}} {check * supervise.BUSY_TOKENS}.0'
         supervise.decide(group("a", "b"), True, history, COLD, check * 5.0, work)
     return history, checks * 5.0
 
@@ -422,7 +426,12 @@ def test_a_node_without_memory_stops_a_healthy_group_and_never_quickly_again() -
 
 @pytest.mark.parametrize(
     ("status", "reason", "stops"),
-    [("False", "MemoryOut", True), ("False", "MemoryLow", False), ("True", "MemoryEnough", False)],
+    [
+        ("False", "MemoryOut", True),
+        ("False", "MemoryLow", False),
+        ("True", "MemoryOut", False),
+        ("True", "MemoryEnough", False),
+    ],
 )
 def test_only_the_last_step_of_the_memory_guard_stops_the_group(status: str, reason: str, stops: bool) -> None:
     said = {"type": MEMORY, "status": status, "reason": reason, "message": "3 % are available"}
