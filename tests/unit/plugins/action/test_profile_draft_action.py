@@ -215,6 +215,15 @@ def test_flags_of_another_release_get_their_name_and_those_without_one_are_named
     assert block in result["msg"] and block.replace("\n", "\n# ").replace("Left", "# Left", 1) in result["profile"]
 
 
+def test_what_a_release_always_does_and_names_of_vllm_are_said() -> None:
+    line = "sglang serve --model-path a/b --disable-piecewise-cuda-graph --max-num-seqs 4"
+    profile, result = draft(command=f"docker run x/sglang:v0.5.9 {line}")
+    assert profile["server_args"] == {"max_running_requests": 4}
+    why = "this release compiles no prefill graph unless asked to"
+    assert result["left_out"] == [f"--disable-piecewise-cuda-graph: {why}"]
+    assert "--max-num-seqs: is vLLM's name; SGLang has --max-running-requests" in result["msg"]
+
+
 def test_an_imported_profile_is_commented() -> None:
     _profile, result = draft(command="sglang serve --model-path a/b")
     lines = result["profile"].splitlines()
