@@ -150,6 +150,11 @@ def test_the_end_of_a_line_that_another_one_ran_into_takes_the_pass_away(first: 
     assert judge(said(IB, *DONE, channel(), f"{joined}NET/IB/1")).satisfied
 
 
+@pytest.mark.parametrize("rest", ["0] [send] via NET/So", "0] -> 1[0] [send] via", "via NET/Socket/0"])
+def test_a_channel_line_without_its_start_takes_the_pass_away(rest: str) -> None:
+    assert not judge(SOUND + said(rest, pid=2)).satisfied
+
+
 def test_an_unknown_network_of_an_idle_communicator_is_no_other_transport() -> None:
     assert judge(SOUND + said("Using network Foo", *other(2))).verdict.verdict == "ib"
 

@@ -86,6 +86,11 @@ def test_a_later_process_is_unready_while_others_go_on() -> None:
     assert any(SILENT in text for text in judge(log).failures)
 
 
+def test_what_a_process_prints_once_is_no_restart_even_after_its_channels() -> None:
+    assert judge(SOUND + said("cudaDriverVersion 13000")).satisfied
+    assert not judge(SOUND + said("cudaDriverVersion 13000") * 2).satisfied
+
+
 def test_containers_with_one_name_are_ranks_and_no_restart() -> None:
     """``docker run --hostname worker``: every container has host worker and process 1."""
     log = said(*START, init("START", rank=0), channel("Socket"), host="worker")

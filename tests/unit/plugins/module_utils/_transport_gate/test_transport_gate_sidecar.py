@@ -181,6 +181,8 @@ def test_a_start_that_is_proven_between_two_steps_has_a_new_time(rank: Rank, mon
     rank.nccl("1")
     rank.step()
     clock[0] += 60
+    rank.step()
+    assert 'gb10_transport_verdict_age_seconds{instance="g",rank="0"} 60.0\n' in rank.watch.text
     rank.nccl("2")
     assert rank.step() == "Proven"
     assert rank.api.times[-1] == "1970-01-01T00:17:40Z"
