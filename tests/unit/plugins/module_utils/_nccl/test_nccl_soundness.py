@@ -40,6 +40,11 @@ NO_PASS = {
         Expectation(),
         "NCCL says nothing since",
     ),
+    "SGLang starts again, in a log without times": (
+        SOUND + "server_args=ServerArgs(model_path='/m', tokenizer_mode=None, port=30000)\n",
+        Expectation(),
+        "NCCL says nothing since",
+    ),
     "a rank across nodes that names no path": (
         SOUND + said(init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1), host="s2"),
         Expectation(),
