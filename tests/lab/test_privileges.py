@@ -24,7 +24,7 @@ from labcommand import CHECKOUT, LabCommand
 from serving_samples import fabric, profile, settings
 from sitecommand import Site
 
-COVERS = ("plugins/plugin_utils/_serving", "roles/device_plugins", "roles/monitoring/templates", "roles/multus")
+COVERS = ("plugins/plugin_utils/_serving", "roles/device_plugins", "roles/multus")
 
 LEVELS = ("privileged", "baseline", "restricted")
 # Expected answers of Pod Security admission in Kubernetes 1.36: mode -> the levels that admit its pods.
