@@ -504,6 +504,7 @@ def test_every_object_has_the_recommended_labels_and_every_rank_a_name_in_the_he
     supervisor = objects[-1]["spec"]["template"]["metadata"]["labels"]
     assert [one[labels.COMPONENT] for one in (*ranks, supervisor)] == [*["rank"] * 4, "supervisor"]
     (headless,) = [o for o in objects if o["kind"] == "Service" and o["spec"].get("clusterIP") == "None"]
+    assert headless["spec"]["publishNotReadyAddresses"] is True
     used = {o["spec"]["serviceName"] for o in objects if o["kind"] == "StatefulSet"}
     assert used == {headless["metadata"]["name"]}
     selected = headless["spec"]["selector"].items()
