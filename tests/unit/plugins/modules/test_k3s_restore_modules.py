@@ -80,10 +80,12 @@ def test_a_start_that_fails_quotes_k3s(
 def test_a_server_that_ends_once_is_started_again(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture, state: str, first: str
 ) -> None:
-    called = systemd(monkeypatch, state, first, "etcd is slow", times=1)
+    called, warned = systemd(monkeypatch, state, first, "etcd is slow", times=1), list[str]()
+    # Ansible prints a warning instead of returning it as soon as a test of this process has imported its controller.
+    monkeypatch.setattr(k3s_service.AnsibleModule, "warn", lambda _module, text: warned.append(text))
     status, result = run_module(k3s_service, capsys, name="k3s", state=f"{first}ed")
     assert (status, result["changed"], called[1:]) == (0, True, [f"systemctl {first}", "systemctl start"])
-    assert "k3s ended and was started a second time: etcd is slow" in str(result["warnings"])
+    assert ["etcd is slow" in text for text in warned] == [True]
 
 
 def test_a_host_without_systemd_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

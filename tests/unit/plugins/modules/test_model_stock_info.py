@@ -87,7 +87,7 @@ def test_a_hub_that_ends_in_the_middle_of_its_answer_is_told(
     def ended(*_words: Any) -> None:
         raise IncompleteRead(b"{")
 
-    monkeypatch.setattr(HTTPResponse, "read", ended)
+    monkeypatch.setattr(HTTPResponse, "read1", ended)
     (model,) = read(capsys, tmp_path, hub.url)["models"].values()
     assert model["listing"] is None and "IncompleteRead" in model["error"]
 
