@@ -34,7 +34,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (directory / "sha256sum-amd64.txt").write_text(sums)
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "page"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         monkeypatch.setenv("LAB_K3S_URL", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         yield directory

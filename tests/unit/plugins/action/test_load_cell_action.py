@@ -71,7 +71,7 @@ class Server(BaseHTTPRequestHandler):
 def server() -> Iterator[tuple[type[Server], str]]:
     kind = type("Server", (Server,), {})
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True).start()
     yield kind, f"http://127.0.0.1:{httpd.server_port}"
     httpd.shutdown()
     httpd.server_close()

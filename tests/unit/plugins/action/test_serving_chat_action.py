@@ -59,7 +59,7 @@ class Server(BaseHTTPRequestHandler):
 def port() -> Iterator[int]:
     Server.asked = []
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server.server_address[1]
         server.shutdown()
 

@@ -147,7 +147,7 @@ def tls_server(tmp_path: Path, answer: bytes) -> Iterator[str]:
                 channel.sendall(answer)
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"https://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 

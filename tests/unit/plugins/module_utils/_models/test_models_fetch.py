@@ -78,7 +78,7 @@ class Server(ThreadingHTTPServer):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+        threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True).start()
         yield running
         running.shutdown()
 
@@ -145,7 +145,7 @@ def test_time_runs_out_and_nothing_is_lost(server: Server, files: list[store.Fil
 
 def test_the_token_is_sent_only_to_the_hub(server: Server, files: list[store.File], tmp_path: Path) -> None:
     with Server() as elsewhere:
-        threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+        threading.Thread(target=elsewhere.serve_forever, args=(0.02,), daemon=True).start()
         server.redirect = elsewhere.url
         assert fetch_all(server, files[:1], tmp_path)[0]
         assert [token for _unused, token, _unused in server.asked] == ["Bearer hf_secret"]

@@ -70,7 +70,7 @@ def api_server(rank: Rank) -> Iterator[tuple[type[Api], str]]:
     handler = type("Handler", (Api,), {"source": rank.api, "ended": threading.Event()})
     rank.api.written = []  # type: ignore[attr-defined]
     with Server(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield handler, f"http://127.0.0.1:{server.server_address[1]}"
         finally:
