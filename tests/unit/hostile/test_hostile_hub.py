@@ -12,16 +12,15 @@ import ast
 import copy
 import inspect
 import json
-import socket
 import socketserver
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store, weights
+from model_transfers import Answer, endless
 
 LISTING: dict[str, Any] = {
     "sha": "c0ffee",
@@ -91,18 +90,6 @@ def test_an_answer_that_is_no_listing_is_refused(text: str) -> None:
 
 
 # ---- The time of an answer.
-
-Answer = Callable[[socket.socket], None]
-
-
-def endless(head: bytes, block: bytes, pause: float) -> Answer:
-    def answer(client: socket.socket) -> None:
-        client.sendall(head)
-        while True:
-            client.sendall(block)
-            time.sleep(pause)
-
-    return answer
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import share, store
-from model_transfers import FILES, REPO, SECRET, Node, address, free_port, put
+from model_transfers import FILES, REPO, SECRET, Answer, Node, address, endless, free_port, put
 
 BIG = list(FILES).index("a.safetensors")
 WHOLE = json.dumps({"held": [0, 1, 2], "received": 0, "failed": "", "age": 0}).encode()
-Answer = Callable[[socket.socket], None]
 
 
 def send(status: int, content: bytes = b"", **headers: str | int) -> Answer:
@@ -28,18 +27,6 @@ def send(status: int, content: bytes = b"", **headers: str | int) -> Answer:
         named = {"Content-Length": len(content), **{name.replace("_", "-"): value for name, value in headers.items()}}
         lines = [f"HTTP/1.0 {status} x", *(f"{name}: {value}" for name, value in named.items()), "", ""]
         client.sendall("\r\n".join(lines).encode() + content)
-
-    return answer
-
-
-def endless(head: bytes, block: bytes, pause: float = 0) -> Answer:
-    """Send a head, and then blocks until the other side closes the connection."""
-
-    def answer(client: socket.socket) -> None:
-        client.sendall(head)
-        while True:
-            client.sendall(block)
-            time.sleep(pause)
 
     return answer
 

@@ -10,7 +10,8 @@ import json
 import random
 import socket
 import threading
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +23,21 @@ COMMIT = "c0ffee"
 REPO = "org/tiny"
 FILES = {"config.json": b"{}", "a.safetensors": bytes(range(256)) * 9000, "sub/b.safetensors": b"two" * 700_000}
 SECRET = "only-for-this-transfer"
+
+
+Answer = Callable[[socket.socket], None]
+
+
+def endless(head: bytes, block: bytes, pause: float = 0) -> Answer:
+    """Send a head, and then blocks until the other side closes the connection."""
+
+    def answer(client: socket.socket) -> None:
+        client.sendall(head)
+        while True:
+            client.sendall(block)
+            time.sleep(pause)
+
+    return answer
 
 
 def listing() -> dict[str, Any]:
