@@ -86,7 +86,7 @@ test-monitoring: $(DEV) ## Alerts and queries of the dashboards with a real Prom
 	tests/plays/plays.py run 'monitoring/*'
 
 .PHONY: test-artifact
-test-artifact: $(DEV) ## What ships: ansible-test sanity on Python 3.11, 3.12 and 3.13, and galaxy-importer
+test-artifact: $(DEV) ## What ships: ansible-test sanity on Python 3.11 and 3.12, and galaxy-importer
 	tests/plays/plays.py run artifact
 
 .PHONY: deps

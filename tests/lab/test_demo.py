@@ -17,6 +17,7 @@ from labcommand import LabCommand, recap
 from sitecommand import Site
 
 COVERS = (
+    "inventory/2x-gb10-direct",
     "lab/demo",
     "lab/demo.yml",
     "lab/faults",

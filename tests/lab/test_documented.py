@@ -15,7 +15,7 @@ from documented import commands
 from labcommand import CHECKOUT, LabCommand
 from sitecommand import CACHE, Site
 
-COVERS = ("README.md", "tests/unit/samples/documented.py", "playbooks/fabric_restore.yml", "playbooks/report.yml")
+COVERS = ("README.md", "inventory/4x-gb10-switch", "tests/unit/samples/documented.py", "playbooks/fabric_restore.yml")
 
 # Every documented command matches one of these patterns. The tests run in this order.
 STAGES = [

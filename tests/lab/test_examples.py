@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deploy the example inventories as they stand on the hardware that they describe; no Kubernetes."""
+"""Deploy the example inventories as they stand on the hardware that they describe; no Kubernetes.
+
+test_demo.py plays 2x-gb10-direct, test_documented.py 4x-gb10-switch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from labcommand import LabCommand, changed, recap
 from sitecommand import Site
 
 COVERS = (
-    "inventory/2x-gb10-direct",
     "inventory/3x-gb10-ring",
     "inventory/1x-b300",
     "plugins/plugin_utils/_fabric",
@@ -22,7 +24,6 @@ COVERS = (
 
 # example: number of hosts, layout of the lab, kind of hosts
 EXAMPLES = {
-    "2x-gb10-direct": (["spark1", "spark2"], "switch", "spark"),
     "3x-gb10-ring": (["spark1", "spark2", "spark3"], "ring", "spark"),
     # an Ubuntu server has no NetworkManager
     "1x-b300": (["b300-1"], "b300", "kind"),

@@ -5,8 +5,7 @@
 
 ``api`` answers the requests of the real sidecar and the real supervisor for the pods of one group, and does a kubelet's
 part: each pod is a unit rank@NUMBER, which a deletion ends and starts again. ``server`` takes memory as CUDA does: only
-free memory, and invisible to the kernel's OOM killer (its unit has OOMScoreAdjust=-1000). ``hog`` takes memory fast
-until little is available, then slowly.
+free memory. ``hog`` takes memory fast until little is available, then slowly.
 """
 
 from __future__ import annotations

@@ -60,11 +60,9 @@ def unit(command: str, *settings: str) -> str:
 def rank(number: int, size: int, memory: str) -> str:
     ready = f"/run/gb10-test/rank@{number}"
     start = f"/usr/bin/python3 /opt/start_rank.py --nccl-logs /run/gb10-test/nccl-{number} {memory}"
-    # The kernel's OOM killer does not see what CUDA takes.
     return unit(
         f"{start} -- {PROGRAM} server {size} {30000 + 10 * number} {ready}",
         f"ExecStartPre=/bin/rm -f {ready}",
-        "OOMScoreAdjust=-1000",
         "Slice=pods.slice",
         "Restart=on-failure",
         "RestartSec=5",
@@ -91,7 +89,7 @@ def files(directory: Path) -> dict[str, str]:
         check=True, capture_output=True,
     )  # fmt: skip
     units = "etc/systemd/system"
-    supervisor = "/usr/bin/python3 -m gb10._supervisor.supervise --namespace s --pods g-0-0,g-1-0 --port 30000"
+    supervisor = "/usr/bin/python3 -m gb10._supervisor.supervise --namespace s --pods g-0-0,g-1-0"
     programs = ("_transport_gate.sidecar", "_supervisor.supervise")
     return {
         "opt/simulated_node.py": (ROOT / "tests/vm/simulated_node.py").read_text(),
@@ -105,7 +103,7 @@ def files(directory: Path) -> dict[str, str]:
         f"{units}/api.service": unit(f"{PROGRAM} api /opt/api.pem g-0-0 g-1-0"),
         f"{units}/sidecar.service": sidecar(LIMITS),
         f"{units}/supervisor.service": unit(
-            f"{supervisor} --logs /run/gb10-test/logs",
+            f"{supervisor} --port 30000 --live-port 30003 --logs /run/gb10-test/logs",
             "Environment=PYTHONPATH=/opt KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443",
             "Slice=pods.slice",
         ),
