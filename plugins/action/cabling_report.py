@@ -23,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling impor
     judge,
     ports_of,
     suggest,
+    write_map,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables, plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
@@ -40,9 +41,11 @@ class ActionModule(ControllerAction):
         plan, planned = plan_fabric(variables)
         addresses = {host: plain(known["gb10_addresses"]) for host, known in facts.items() if host not in unread}
         findings = sort_findings([*judge(ports, plan), *about_ports(planned), *check_hosts(plan, variables, addresses)])
-        fitting = suggest(ports)
+        fitting = suggest(ports, plan)
+        # of a part of the hosts it would leave out the cables of the others
+        named = {name for own in variables.values() for name in _rail_hosts(own.get("gb10_fabric_rails"))}
         matches = not unread and not has_errors(findings)
-        advice = ["Variables that fit these cables, for a new inventory:", yaml.safe_dump(fitting, sort_keys=False)]
+        advice = ["Variables that fit these cables:", yaml.safe_dump(fitting, sort_keys=False)]
         missing = [f"{host}: was not read, so its cables are unknown" for host in unread]
         return {
             "changed": False,
@@ -50,8 +53,15 @@ class ActionModule(ControllerAction):
             "fitting": fitting,
             "drawing": draw(ports),
             "svg": draw_svg(ports),
+            "map": "" if unread or named - facts.keys() else write_map(ports, plan),
             "findings": [finding.as_dict() for finding in findings],
             "msg": "\n".join(
                 filter(None, [*draw(ports), *missing, format_findings(findings), *([] if matches else advice)])
             ),
         }
+
+
+def _rail_hosts(rails: Any) -> list[str]:
+    """Return the hosts that the rails of an inventory name; what has another form is a finding of the plan."""
+    known = [rail.get("hosts") for rail in rails if isinstance(rail, Mapping)] if isinstance(rails, list) else []
+    return [str(name) for hosts in known if isinstance(hosts, list) for name in hosts]

@@ -9,14 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import combinations
+from ipaddress import ip_network
+from itertools import combinations, count
 from typing import Any
 
+import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
 from .._rules import Rules
-from .model import HostPlan, Plan, Topology, connected, neighbours, shared_rails
+from .model import HostPlan, Plan, RailPlan, Topology, connected, neighbours, shared_rails
 
 _RULES = Rules("_fabric", "host")
 
@@ -86,6 +88,12 @@ _finding = Rules("_fabric", "ports").finding
 _NAME = re.compile(r"en(?P<domain>P\d+)?p\d+s\d+f(?P<cage>\d+)")
 
 
+def half_of(name: str) -> int | None:
+    """Return the PCIe half of the cage that an interface is, 0 or 1 on a GB10; None if the name does not tell it."""
+    match = _NAME.match(name)
+    return int(match["domain"] is not None) if match else None
+
+
 @dataclass(frozen=True)
 class Port:
     """One physical function and what it sees; ``cage`` and ``half`` are None if the name does not tell them."""
@@ -112,8 +120,7 @@ class Port:
     @property
     def half(self) -> int | None:
         """Return the PCIe half of the cage, 0 or 1 on a GB10."""
-        match = _NAME.match(self.name)
-        return int(match["domain"] is not None) if match else None
+        return half_of(self.name)
 
     @property
     def label(self) -> str:
@@ -199,6 +206,12 @@ def judge(ports: Sequence[Port], plan: Plan) -> list[Finding]:
 
 def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]], topology: Topology) -> Iterator[Finding]:
     between: dict[tuple[str, str], list[str]] = defaultdict(list)
+    ends = [halves[0] for halves in cables.values()]
+    # a whole ring has a cable for each host
+    whole = topology == "ring" and len(ends) == len({port.host for pair in ends for port in pair}) > 0
+    alike = whole and all(one.host != two.host and one.cage == two.cage is not None for one, two in ends)
+    if alike:
+        yield _finding("cabling.same_cage/all", "cage 0 - cage 0, cage 1 - cage 1", key="all cables")
     for (one, two), halves in cables.items():
         first, second = halves[0]
         key = f"{one} - {two}"
@@ -210,7 +223,7 @@ def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]], topology:
         between[first.host, second.host].append(key)
         if first.cage is None or second.cage is None:
             continue
-        if first.cage == second.cage:
+        if first.cage == second.cage and not alike:
             severity: Severity = "warning" if topology == "ring" else "info"
             yield _finding("cabling.same_cage", f"cage {first.cage}", severity=severity, key=key)
         if any(near.half != far.half for near, far in halves):
@@ -327,10 +340,10 @@ HALVES = 2  # rails of a host without others: both halves of its first cage
 FIRST_BLOCK = 100  # 10.100.0.0/16, as in the example inventories
 
 
-def suggest(ports: Sequence[Port]) -> dict[str, Any]:
+def suggest(ports: Sequence[Port], plan: Plan | None = None) -> dict[str, Any]:
     """Return topology and rails for the whole group, and ``gb10_fabric_pfs`` of the hosts that need it.
 
-    The names and blocks are new ones: use them only for an inventory without rails, as new ones move all addresses.
+    A rail of the plan that joins the same hosts keeps its name and blocks, so that no address moves. Others are new.
     """
     every = {port.host for port in ports}
     usable = [part for segment in segments(ports) for part in _split(segment)]
@@ -338,18 +351,74 @@ def suggest(ports: Sequence[Port]) -> dict[str, Any]:
         usable = [(port,) for port in ports[:HALVES]]
     if len(every) == 2:
         usable = _in_order(usable)
+    blocks = _blocks(plan)
     rails: list[dict[str, Any]] = []
     pfs: dict[str, dict[str, str]] = {}
-    for index, segment in enumerate(usable):
-        name = f"rail{index}"
+    old = _joined(plan)
+    for segment in usable:
         hosts = [port.host for port in segment]
-        rail = {"name": name, "pf": segment[0].name, "network": f"10.{FIRST_BLOCK + index}.0.0/16"}
+        # the rail of the same half first
+        same = sorted((half != segment[0].half, at) for at, (one, half, _rail) in enumerate(old) if one == set(hosts))
+        rail = {"pf": segment[0].name, **(_block(old.pop(same[0][1])[2]) if same else next(blocks))}
         rails.append(rail if set(hosts) == every else rail | {"hosts": hosts})
         for port in segment:
             if port.name != rail["pf"]:
-                pfs.setdefault(port.host, {})[name] = port.name
+                pfs.setdefault(port.host, {})[rail["name"]] = port.name
     group = {"gb10_fabric_topology": _topology(usable, every), "gb10_fabric_rails": rails}
     return {"group": group, "hosts": {host: {"gb10_fabric_pfs": own} for host, own in sorted(pfs.items())}}
+
+
+def _blocks(plan: Plan | None) -> Iterator[dict[str, str]]:
+    """Yield names and blocks that no rail of the plan has."""
+    names = {rail.name for rail in plan.rails} if plan else set()
+    taken = [ip_network(rail.network) for rail in plan.rails] if plan else []
+    for index in count():
+        block = ip_network(f"10.{FIRST_BLOCK + index}.0.0/16")
+        if f"rail{index}" not in names and not any(block.overlaps(other) for other in taken):
+            yield {"name": f"rail{index}", "network": str(block)}
+
+
+def _block(rail: RailPlan) -> dict[str, str]:
+    return {"name": rail.name, "network": rail.network} | ({"network6": rail.network6} if rail.network6 else {})
+
+
+def _joined(plan: Plan | None) -> list[tuple[set[str], int | None, RailPlan]]:
+    """Return the rails of a plan with the hosts that they join, and the half of their PFs."""
+    found = []
+    for rail in plan.rails if plan else ():
+        ends = [
+            (host, pf.name)
+            for host, own in (plan.hosts if plan else {}).items()
+            for pf in own.pfs
+            if pf.rail == rail.name
+        ]
+        halves = {half_of(name) for _host, name in ends}
+        found.append(({host for host, _name in ends}, halves.pop() if len(halves) == 1 else None, rail))
+    return found
+
+
+MAP_HEADER = """\
+# The cables as playbook discover of gb10.cluster found them. Add this file as the last -i of your runs. The plan then
+# uses these rails.
+---
+"""
+_SOUND = re.compile(r"[A-Za-z0-9_.-]{1,15}")  # of an interface; a host's text must not reach an inventory as a template
+
+
+def write_map(ports: Sequence[Port], plan: Plan) -> str:
+    """Return an inventory that replaces the rails of another one by those that fit the cables; empty without cables.
+
+    Its variables are those of hosts, because these have precedence over ``group_vars`` of the inventory before.
+    """
+    fitting = suggest(ports, plan)
+    rails = fitting["group"]["gb10_fabric_rails"]
+    if not rails or not all(_SOUND.fullmatch(port.name) for port in ports):
+        return ""
+    hosts = {
+        host: {**fitting["group"], "gb10_fabric_pfs": {}, **fitting["hosts"].get(host, {})}
+        for host in sorted({port.host for port in ports})
+    }
+    return MAP_HEADER + yaml.safe_dump({"gb10_nodes": {"hosts": hosts}}, sort_keys=False, width=120)
 
 
 def _split(segment: Segment) -> list[Segment]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gb10.cluster.plugins.action.cabling_report import ActionModule
 from fabric_samples import fabric
@@ -14,8 +16,9 @@ from fabric_samples import fabric
 PORT = {"name": "enp1s0f0np0", "carrier": True, "speed_mbps": 200000}
 
 
-def report(*read: str, **more: Any) -> dict[str, Any]:
+def report(*read: str, rails: list[Any] | None = None, **more: Any) -> dict[str, Any]:
     """Return the report of two hosts on one link, of which those in ``read`` were read; ``more`` are facts."""
+    given = {"gb10_fabric_rails": rails} if rails else {}
     hostvars = {
         host: {
             **values,
@@ -25,7 +28,7 @@ def report(*read: str, **more: Any) -> dict[str, Any]:
                 **more,
             },
         }
-        for host, values in fabric(2, gb10_fabric_vf_count=4).items()
+        for host, values in fabric(2, gb10_fabric_vf_count=4, **given).items()
     }
     for host in hostvars.keys() - set(read):
         hostvars[host]["ansible_facts"] = {}
@@ -40,13 +43,25 @@ def test_hosts_cabled_like_the_inventory_match() -> None:
     assert result["matches"]
     assert result["drawing"] == ["spark1 cage 0 === spark2 cage 0 (enp1s0f0np0 - enp1s0f0np0; 200 Gb/s)"]
     assert result["svg"].startswith("<svg ")
-    assert result["fitting"]["group"]["gb10_fabric_rails"][0]["network"] == "10.100.0.0/16"
+    (rail,) = result["fitting"]["group"]["gb10_fabric_rails"]
+    assert rail == {"name": "rail0", "pf": "enp1s0f0np0", "network": "10.100.0.0/16"}
+    assert yaml.safe_load(result["map"])["gb10_nodes"]["hosts"]["spark2"] == {
+        "gb10_fabric_topology": "direct",
+        "gb10_fabric_rails": [rail],
+        "gb10_fabric_pfs": {},
+    }
 
 
 def test_a_host_that_was_not_read_does_not_match() -> None:
     result = report("spark1")
-    assert not result["matches"]
+    assert (result["matches"], result["map"]) == (False, "")
     assert "spark2: was not read, so its cables are unknown" in result["msg"]
+
+
+@pytest.mark.parametrize(("hosts", "written"), [(["spark1", "spark2"], True), (["spark2", "spark3"], False), (7, True)])
+def test_a_map_of_a_part_of_the_hosts_is_not_written(hosts: Any, written: bool) -> None:
+    rail = {"name": "a", "pf": "enp1s0f0np0", "network": "10.1.0.0/16", "hosts": hosts}
+    assert bool(report("spark1", "spark2", rails=[rail])["map"]) is written
 
 
 def test_a_port_that_offers_fewer_vfs_than_the_inventory_wants_does_not_match() -> None:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import cabling
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import (
@@ -76,6 +77,13 @@ def test_two_halves_of_one_cage_that_meet_through_a_switch_are_no_loop() -> None
     assert rules(facts(1, ((1, 0, 0), (1, 0, 1))), fabric(1)) == []
 
 
+def alike(count: int) -> list[tuple[End, ...]]:
+    """Return a ring from like to like cages; if ``count`` is odd, one cable has to join different ones."""
+    ends = [(host, (host + 1) % 2) for host in range(1, count + 1)]
+    last = cable((count, ends[-1][1]), (1, 1))
+    return [link for host, cage in ends[:-1] for link in cable((host, cage), (host + 1, cage))] + last
+
+
 MISWIRED: list[tuple[str, list[tuple[End, ...]], list[str]]] = [
     (
         "p0-p0",
@@ -93,6 +101,65 @@ MISWIRED: list[tuple[str, list[tuple[End, ...]], list[str]]] = [
     ("one host", [*cable((1, 0), (1, 1)), *ring(3)[2:4]], ["loop"] + ["inventory"] * 4),
     ("no cable", [], ["inventory"] * 6),
 ]
+
+
+CABLINGS = [(count, links(count)) for count in (3, 4, 6) for links in (ring, alike)]
+
+
+@pytest.mark.parametrize(("count", "links"), CABLINGS)
+def test_rings_of_both_cablings_are_planned_from_their_map_and_each_exchange_of_cages_is_named(
+    count: int, links: list[tuple[End, ...]]
+) -> None:
+    ports = ports_of(facts(count, *links))
+    variables = mapped(fabric(count, gb10_fabric_rails=[]), ports)
+    plan, findings = plan_fabric(variables)
+    same = 0 if links == ring(count) else count - 1 if count % 2 else 1
+    assert ([f for f in findings if f.severity == "error"], plan.topology) == ([], "ring")
+    assert [f.rule for f in judge(ports, plan)] == ["cabling.same_cage"] * same
+    assert {f.severity for f in judge(ports, plan)} <= ({"warning"} if count % 2 else {"info"})
+    for host in range(1, count + 1):
+        other = [tuple((h, 1 - c if h == host else c, half) for h, c, half in link) for link in links]
+        moved = [*cabling.moved(ports_of(facts(count, *other)), plan)]
+        assert len(moved) == 4
+        assert all(f"spark{host} " in finding.reason for finding in moved)
+
+
+def mapped(variables: dict[str, Any], ports: Sequence[cabling.Port]) -> dict[str, Any]:
+    """Return the variables of hosts with those of the map of their cables, which come after them."""
+    written = yaml.safe_load(cabling.write_map(ports, plan_fabric(variables)[0]))["gb10_nodes"]["hosts"]
+    return {host: {**own, **written[host]} for host, own in variables.items()}
+
+
+@pytest.mark.parametrize("count", [3, 4, 6])
+def test_the_map_of_a_ring_that_was_cabled_in_another_way_moves_no_address(count: int) -> None:
+    variables = cabled(count)
+    before = plan_fabric(variables)[0]
+    after, findings = plan_fabric(mapped(variables, ports_of(facts(count, *alike(count)))))
+    assert [f for f in findings if f.severity == "error"] == []
+    assert {host: {vf.address for vf in own.vfs} for host, own in after.hosts.items()} == {
+        host: {vf.address for vf in own.vfs} for host, own in before.hosts.items()
+    }
+    assert judge(ports_of(facts(count, *alike(count))), after)[0].rule == "cabling.same_cage"
+
+
+def test_new_cables_get_names_and_blocks_that_no_rail_has() -> None:
+    variables = cabled(4)
+    for own in variables.values():
+        own["gb10_fabric_rails"][0]["name"], own["gb10_fabric_rails"][1]["network"] = "rail0", "10.100.0.0/15"
+    links = [*cable((1, 0), (3, 1)), *cable((3, 0), (2, 1)), *cable((2, 0), (4, 1)), *cable((4, 0), (1, 1))]
+    rails = suggest(ports_of(facts(4, *links)), plan_fabric(variables)[0])["group"]["gb10_fabric_rails"]
+    assert [(rail["name"], rail["network"]) for rail in rails if rail["name"].startswith("rail")] == [
+        (f"rail{index}", f"10.{100 + index}.0.0/16") for index in range(5, 9)
+    ]
+
+
+def test_no_text_of_a_host_reaches_the_map_as_a_template() -> None:
+    found = facts(2, *cable((1, 0), (2, 0)))
+    assert cabling.write_map(ports_of(found), plan_fabric(fabric(2))[0])
+    for name in ("{{ lookup('pipe', 'id') }}", "enp1s0\n", ""):
+        found["spark1"][0]["name"] = name
+        assert cabling.write_map(ports_of(found), plan_fabric(fabric(2))[0]) == ""
+    assert cabling.write_map([], plan_fabric(fabric(2))[0]) == ""
 
 
 @pytest.mark.parametrize(("name", "links", "expected"), MISWIRED, ids=[name for name, *_rest in MISWIRED])
