@@ -6,13 +6,12 @@ one that steps back. GRUB and the kernels are simulated, APT, dpkg, systemd and 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from labcommand import CHECKOUT, LabCommand
+from labcommand import LabCommand
 from sitecommand import Site
+from updatehosts import HOST, KERNEL, NODES, publish, publish_kernel, running, state, words
 
 COVERS = (
     "playbooks/update.yml",
@@ -25,9 +24,6 @@ COVERS = (
     "plugins/action/update_plan.py",
 )
 
-NODES = ("spark1", "spark2")
-HOST = (CHECKOUT / "tests/lab/fixtures/update_host.sh").read_text(encoding="utf-8")
-KERNEL = "6.17.0-{}-nvidia"
 ONE = ("--limit", "spark1")
 
 
@@ -39,32 +35,6 @@ def site(make_lab: Callable[[], LabCommand]) -> Site:
         made.lab.shell(node, HOST)
     made.play("fabric")
     return made
-
-
-def publish(site: Site, *packages: str) -> None:
-    """Publish packages on both hosts, and read the lists, as the hosts' own timer does."""
-    for node in NODES:
-        site.lab.shell(node, "\n".join([*(f"lab-publish {words}" for words in packages), "apt-get -qq update"]))
-
-
-def publish_kernel(site: Site, number: int) -> str:
-    """Publish a kernel and the metapackage that brings it; return the kernel."""
-    kernel = KERNEL.format(number)
-    version = f"linux-image-{kernel} 6.17.0-{number}.1 '' {kernel}"
-    publish(site, version, f"linux-nvidia-hwe-24.04 6.17.0.{number}.1 linux-image-{kernel}")
-    return kernel
-
-
-def running(site: Site) -> list[str]:
-    return [site.lab.shell(node, "cat /proc/sys/kernel/osrelease") for node in NODES]
-
-
-def state(site: Site, node: str) -> dict[str, Any]:
-    return dict(json.loads(site.lab.shell(node, "cat /var/lib/gb10/update.json")))
-
-
-def words(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_check_prints_the_plan_and_changes_nothing(site: Site) -> None:
