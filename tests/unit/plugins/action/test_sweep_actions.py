@@ -19,7 +19,7 @@ from ansible_plays import ansible
 from bench_report import resolver
 
 ROOT = Path(__file__).resolve().parents[4]
-SWEEP = str(ROOT / "tests/lab/fixtures/lab-twelve.yml")
+SWEEP = str(ROOT / "tests/lab/fixtures/lab-six.yml")
 
 
 def play(tmp_path: Path, *tasks: dict[str, Any], cwd: Path = ROOT) -> None:
@@ -49,11 +49,11 @@ def measured(rate: float, status: str = "ok", **group: Any) -> dict[str, Any]:
 
 def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Path) -> None:
     (planned,) = acted(plan(tmp_path))
-    assert planned["msg"].startswith("12 cells: 7 to measure, 2 that SGLang refuses, 3 that resolve to the same engine")
-    assert planned["models"] == ["nvidia/Qwen3.5-397B-A17B-NVFP4"]
-    assert planned["revisions"] == {"nvidia/Qwen3.5-397B-A17B-NVFP4": "main"}
+    assert planned["msg"].startswith("6 cells: 4 to measure, 1 that SGLang refuses, 1 that resolve")
+    assert planned["models"] == ["nvidia/MiniMax-M2.5-NVFP4"]
+    assert planned["revisions"] == {"nvidia/MiniMax-M2.5-NVFP4": "main"}
     about = {part: planned[part] for part in ("profile", "cells", "workloads")}
-    kept = record(tmp_path, "plan", sweep="lab-twelve", **about)
+    kept = record(tmp_path, "plan", sweep="lab-six", **about)
     first, second, third, *_unused = (cell["id"] for cell in planned["remaining"])
     dead = [{"rank": 0, "pod": "p-0", "restarts": 1, "trouble": ""}]
     line = "RuntimeError: CUDA error: an illegal instruction was encountered"
@@ -76,9 +76,9 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
         plan(tmp_path),
     )
     assert [a["changed"] for a in answers[:2]] == [True, False]
-    assert answers[2]["msg"].startswith("cell 1 of 7: attention triton, graphs on; about ")
+    assert answers[2]["msg"].startswith("cell 1 of 4: attention triton; about ")
     assert answers[4]["baseline"] == {"c0-n4": {"characters": 9, "pairs": {}}}
-    assert "best so far: c0-n4 100.0 tok/s (attention triton, graphs on)" in answers[4]["msg"]
+    assert "best so far: c0-n4 100.0 tok/s (attention triton)" in answers[4]["msg"]
     assert (answers[5]["record"]["status"], answers[5]["record"]["failure"]["line"]) == ("illegal_instruction", line)
     assert answers[5]["record"]["took_s"] >= 0
     assert answers[7]["record"]["status"] == "infrastructure"
@@ -97,11 +97,11 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     assert sorted(Path(f).suffix for f in made["files"]) == [".html", ".json", ".md", ".yml"]
     (data,) = json.loads((tmp_path / "r.json").read_text())["reports"]
     assert data["rows"][0]["measurements"][0]["runs"][0]["figures"]["peak_tok_s"] == 100
-    assert data["reproduce"][0] == "ansible-playbook gb10.cluster.sweep -e sweep=lab-twelve -i inventory/mine"
+    assert data["reproduce"][0] == "ansible-playbook gb10.cluster.sweep -e sweep=lab-six -i inventory/mine"
     for ending in ("md", "html"):
         assert data["reproduce"][0] in (tmp_path / f"r.{ending}").read_text()
-    mine = yaml.safe_load((tmp_path / "mine/qwen3.5-397b.yml").read_text())
-    assert mine["presets"]["tuned-n4"]["based_on"] == "winner"
+    mine = yaml.safe_load((tmp_path / "mine/minimax-m2.5.yml").read_text())
+    assert mine["presets"]["tuned-n4"]["based_on"] == "two-nodes"
     assert [row["verdict"] for row in same["rows"]] == ["same"]
 
 
