@@ -114,7 +114,7 @@ class Standin:
         return "EBUSY, write 0 first" if now and int(text) else None
 
     def _resize(self, slot: int, count: int) -> None:
-        lines = []
+        lines, cable = [], self._cable(slot)
         for vf in list(self.vfs.values()) if count == 0 else []:
             if vf.slot == slot:
                 # deleting the switch's end deletes the interface too, also in a pod
@@ -126,12 +126,17 @@ class Standin:
                 f"link add {vf.port} mtu {SWITCH_MTU} type veth peer name {vf.netdev} address {mac} mtu 1500"
                 f" netns {os.getpid()}"
             )
-            switch = self.slots[slot]["switch"]
-            lines += [f"link set {vf.port} master {switch} up"] if switch else []
+            lines += [f"link set {vf.port} master {cable} up"] if cable else []
         argv = ["nsenter", f"--net={SWITCH}", "--", "ip", "-batch", "-"]
         done = subprocess.run(argv, input="\n".join(lines) + "\n", text=True, capture_output=True, check=False)
         if done.returncode != 0:
             log(f"could not create VFs: {done.stderr.strip()}")
+
+    def _cable(self, slot: int) -> str:
+        """Return the bridge of a PF's cable, which a test may have moved; empty without a cable."""
+        argv = ["nsenter", f"--net={SWITCH}", "--", "ip", "-j", "link", "show", "dev", self.pfs[slot].port]
+        shown = subprocess.run(argv, text=True, capture_output=True, check=False).stdout
+        return str(json.loads(shown)[0].get("master", "")) if shown else ""
 
     def _follow_ports(self) -> None:
         """Read the existing VFs from the switch's ports."""

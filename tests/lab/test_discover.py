@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import yaml
+from cables import cables_of, plug
 from documented import commands
-from gb10lab.lab import Lab
-from gb10lab.machines import hosts_of
 from labcommand import CHECKOUT, LabCommand, changed
 from sitecommand import Site
 
@@ -51,14 +49,6 @@ def write_inventory(lab: LabCommand, path: Path, *addresses: str, documented: st
     return done.stdout
 
 
-def deploy_what_was_written(lab: LabCommand, path: Path) -> str:
-    """Run the stages of site up to the fabric with a written inventory, twice; the first output."""
-    written = Site(LabCommand(lab.state, (path, OVERLAY)))
-    said = written.play(*SITE)
-    assert changed(written.play(*SITE)) == 0
-    return said
-
-
 @pytest.fixture(scope="module")
 def ring(make_lab: Callable[..., LabCommand]) -> LabCommand:
     lab = make_lab("3x-gb10-ring", "lab")
@@ -66,16 +56,8 @@ def ring(make_lab: Callable[..., LabCommand]) -> LabCommand:
     return lab
 
 
-def plug(lab: LabCommand, cables: Mapping[str, str]) -> None:
-    """Connect ports such as ``spark1-r0`` to cables; an empty name leaves a port without a cable."""
-    for port, cable in cables.items():
-        to = ["master", cable, "up"] if cable else ["nomaster", "down"]
-        subprocess.run(["ip", "-n", Lab(lab.state, lab.state).name, "link", "set", port, *to], check=True, timeout=30)
-
-
-# The ports of a host: r0 and r1 are the halves of cage 0, r2 and r3 those of cage 1.
-PLANNED = {f"{host.name}-r{n}": str(p.switch) for host in hosts_of(3, "ring") for n, p in enumerate(host.ports)}
-SWAPPED = {f"spark2-r{port}": PLANNED[f"spark2-r{(port + 2) % 4}"] for port in range(4)}
+PLANNED = cables_of(3)
+SWAPPED = cables_of(3, 2)
 LOOSE = {f"{port}": "" for port, cable in PLANNED.items() if cable.startswith("ring31")}
 
 
@@ -143,19 +125,25 @@ def test_health_tells_what_happened_since_the_previous_run(ring: LabCommand) -> 
     assert "[health." not in ring.play(*health)
 
 
-@pytest.mark.parametrize("nodes", [3, 6])
-def test_a_ring_is_discovered_and_deployed_with_the_inventory_that_was_written(
-    make_lab: Callable[..., LabCommand], tmp_path: Path, nodes: int
+def vf_addresses(lab: LabCommand, host: str) -> list[str]:
+    return sorted(lab.shell(host, "ip -4 -br address show | awk '/v[01] / {print $3}'").split())
+
+
+# With the second and the fourth host exchanged, a ring of four joins like cages only, and one of three all but one.
+@pytest.mark.parametrize(("nodes", "exchanged"), [(3, ()), (3, (2,)), (4, ()), (4, (2, 4))])
+def test_a_ring_of_each_cabling_is_deployed_as_written_and_a_moved_cable_is_named(
+    make_lab: Callable[..., LabCommand], tmp_path: Path, nodes: int, exchanged: tuple[int, ...]
 ) -> None:
     lab = make_lab()
     lab.up(nodes=nodes, layout="ring")
+    plug(lab, cables_of(nodes, *exchanged))
     before = lab.fingerprint("spark2")
-    picture = tmp_path / "cables.svg"
-    said = lab.play("discover", fabric_discover_svg=str(picture))
-    assert said.count(" === ") == nodes
-    assert "[cabling." not in said
-    assert picture.read_text(encoding="utf-8").count("<path") == 2 * nodes
-    assert changed(said) == 1, "only the picture"
+    if not exchanged:
+        picture = tmp_path / "cables.svg"
+        said = lab.play("discover", fabric_discover_svg=str(picture))
+        assert (said.count(" === "), "[cabling." in said) == (nodes, False)
+        assert picture.read_text(encoding="utf-8").count("<path") == 2 * nodes
+        assert changed(said) == 1, "only the picture"
     addresses = [f"10.99.0.{10 + number}" for number in range(1, nodes + 1)]
     # in another order than the cables; the first host stays the first
     shuffled = [addresses[0], *reversed(addresses[1:-1]), addresses[-1]]
@@ -164,10 +152,26 @@ def test_a_ring_is_discovered_and_deployed_with_the_inventory_that_was_written(
     group = yaml.safe_load((tmp_path / "mine/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
     assert group["gb10_fabric_topology"] == "ring"
     assert sorted(map(len, (rail["hosts"] for rail in group["gb10_fabric_rails"]))) == [2] * 2 * nodes
-    said = deploy_what_was_written(lab, tmp_path / "mine")
+    written = Site(LabCommand(lab.state, (tmp_path / "mine", OVERLAY)))
+    said = written.play(*SITE)
     # each host has two neighbours, each on two rails with two VFs
     assert said.count(" 4/4") == 2 * nodes
     assert f"{8 * nodes} directions on all rails and VFs pass with full-size packets" in said
+
+    # somebody works at the third host and plugs its cables into the other cages
+    plug(lab, cables_of(nodes, *exchanged, 3))
+    near = int(2 in exchanged)
+    moved = (
+        f"the plan joins spark2 enp1s0f{near}np{near} and spark3 enp1s0f1np1, "
+        f"but spark2 enp1s0f{near}np{near} sees spark3 enp1s0f0np0"
+    )
+    assert moved in " ".join(written.play("preflight", check=False).split())
+    if not exchanged:
+        found, had = tmp_path / "cables.yml", vf_addresses(lab, "spark3")
+        assert moved in " ".join(written.play("discover", check=False, fabric_discover_map=str(found)).split())
+        taken = Site(LabCommand(lab.state, (tmp_path / "mine", OVERLAY, found)))
+        assert f"{8 * nodes} directions on all rails and VFs pass" in taken.play("fabric")
+        assert vf_addresses(lab, "spark3") == had
     lab("down")
 
 
@@ -183,6 +187,7 @@ def test_two_rings_and_two_switches_are_deployed_with_the_inventory_that_was_wri
     group = yaml.safe_load((tmp_path / "mine/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
     assert (group["gb10_fabric_topology"], len(group["gb10_fabric_rails"])) == ("mixed", rails)
     # every host reaches two others on two rails with two VFs
-    said = deploy_what_was_written(lab, tmp_path / "mine")
-    assert "48 directions on all rails and VFs pass with full-size packets" in said
+    written = Site(LabCommand(lab.state, (tmp_path / "mine", OVERLAY)))
+    assert "48 directions on all rails and VFs pass with full-size packets" in written.play(*SITE)
+    assert layout == "switches" or changed(written.play(*SITE)) == 0
     lab("down")
