@@ -151,7 +151,8 @@ def describe(nodes: Sequence[Node], groups: Mapping[str, Sequence[str]]) -> list
     """Return the plan, a line per step of the run."""
     due = [node for node in nodes if node.seen and node.seen.due]
     stop = [f"stop group {group}, which has ranks on {', '.join(places)}" for group, places in groups.items()]
-    start = [f"start group {group}, and prove its transport and its answers" for group in groups]
+    back = "if that fails, update with -e update_back=true boots the kernels from before"
+    start = [f"start group {group}, and prove its transport and its answers; {back}" for group in groups]
     return [*stop, *(_describe(node.host, node.seen) for node in due if node.seen), *start] if due else []
 
 
