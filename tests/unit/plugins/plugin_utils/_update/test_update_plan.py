@@ -63,8 +63,8 @@ def test_a_plan_names_groups_packages_and_kernels_in_order() -> None:
         "1. stop group gemma, which has ranks on spark1, spark3",
         f"2. spark1: install linux-image-{NEXT}; boot {NEXT} once instead of {RUNS}; check the host and the fabric;"
         f" make {NEXT} the default",
-        "3. start group gemma, and prove its transport and its answers; if that fails, update with -e update_back=true boots "
-        "the kernels from before",
+        "3. start group gemma, and prove its transport and its answers; if that fails, update with -e update_back=true "
+        "boots the kernels from before",
     ]
     assert (plan["hosts"], plan["groups"], plan["failed"]) == (["spark1"], ["gemma"], False)
     assert planned(FOUND | {"changes": []})["msg"] == "Nothing to update."
