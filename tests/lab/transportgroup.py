@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A group of two ranks in a lab, whose environment and transport the tests can break."""
+"""A group in a lab, whose environment and transport the tests can break."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from sitecommand import PATIENCE, Site
 
 GROUP = "gemma-4-31b-it"
 
-TWO = {"topology": {"nodes": 2, "tp": 2}}
-
 
 class Cluster(Site):
-    """A group of two ranks, whose environment and transport the tests can break."""
+    """A group, by default of two ranks, whose environment and transport the tests can break."""
 
     def refused(self, playbook: str, **values: Any) -> str:
         """Run a playbook that must fail; return its output from the failure to the last screen, without line breaks."""
@@ -115,8 +113,9 @@ def has_died(pod: dict[str, Any]) -> bool:
     return any(s["restartCount"] or "terminated" in s["state"] for s in pod["status"].get("containerStatuses", []))
 
 
-def served(lab: LabCommand) -> Cluster:
-    """Deploy two nodes and the group."""
-    made = Cluster.deployed(lab, nodes=2, nccl_verify_timeout=20, serving_plan_overrides=TWO)
+def served(lab: LabCommand, nodes: int = 2) -> Cluster:
+    """Deploy the nodes, and the group on all of them."""
+    overrides = {"topology": {"nodes": nodes, "tp": nodes}}
+    made = Cluster.deployed(lab, nodes=nodes, nccl_verify_timeout=20, serving_plan_overrides=overrides)
     made.play("serve")
     return made
