@@ -9,11 +9,9 @@ telling cause comes first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
-
-from .model import Process, is_tcp
+from typing import NamedTuple
 
 # init: NCCL found no network and gave up · fatal: the transport broke · failure: NCCL stopped for another reason
 # fallback: the reason why RDMA was not chosen · note: useful information that explains no failure by itself
@@ -47,8 +45,8 @@ _TEXTS = {
     "@Memlock": "R" + _MEMLOCK[1:],
     "@QP": r"ibv_modify_qp failed with (?:error )?",
 }
-# Identifier: kind, confidence if it is not that of the kind, source; then pattern, summary and remedy. A line that is
-# indented more continues the one before it.
+# Identifier (kind, confidence if it is not that of the kind, source): summary; then the pattern and the remedy. A line
+# that is indented more continues the one before it.
 # - qp_no_cable: two IPv4 GIDs whose first three numbers differ.
 # - wrong_peer_type is below the reasons why one rank took TCP (no_rdma_device has 0.7), if its log has one.
 # - hca_selection: an interface name in place of an RDMA device name. Right names select nothing either if the devices
@@ -57,212 +55,184 @@ _TEXTS = {
 # - inline_and_prepost counts only together with use_inline.
 # - segfault: after a line of the watchdog, the crash is how it ends the process.
 _TABLE = r"""
-net_forced_missing: init, plugin/net.cc; net.cc to 2.26
+net_forced_missing (init, plugin/net.cc; net.cc to 2.26): NCCL_NET names a network that is not available here, and
+    NCCL gave up instead of falling back
   Failed to initialize any NET plugin|Error: network \S+ not found
-  NCCL_NET names a network that is not available here, and NCCL gave up instead of falling back
   @ACCESS
-no_socket_interface: init, bootstrap.cc
+no_socket_interface (init, bootstrap.cc): no interface matches NCCL_SOCKET_IFNAME, or the pod lacks its fabric network
   [Nn]o socket interface found|No usable listening interface found
-  no interface matches NCCL_SOCKET_IFNAME, or the pod lacks its fabric network
   Check the pod's network annotation and that the NetworkAttachmentDefinition is in the pod's namespace
-net_mismatch: init, init.cc
+net_mismatch (init, init.cc): ranks see different numbers of HCAs
   Detected mixed local Net device counts across ranks
-  ranks see different numbers of HCAs
   Give every pod the same VFs and device nodes
-qp_no_cable: fatal, misc/ibvwrap.cc
+qp_no_cable (fatal, misc/ibvwrap.cc): these two nodes have no cable between them: NCCL connects a device to one of
+    another subnet, as it does in a ring of nodes without a switch
   @QP(?:110|Connection timed out).*local GID ::ffff:(\d+\.\d+\.\d+)\.\d+, remote GID ::ffff:(?!\1\.)\d
-  these two nodes have no cable between them: NCCL connects a device to one of another subnet, as it does in a ring
-    of nodes without a switch
   In a ring set NCCL_ALGO=Ring and NCCL_IB_SUBNET_AWARE_ROUTING=1 (NCCL 2.30.7); otherwise give both ends of a rail
     addresses of one subnet
-qp_unreachable: fatal, misc/ibvwrap.cc
+qp_unreachable (fatal, misc/ibvwrap.cc): the peer's GID cannot be reached: a VF without an IPv4 address leaves only a
+    link-local GID
   @QP(?:101|110|113|Network is unreachable|Connection timed out|No route)
-  the peer's GID cannot be reached: a VF without an IPv4 address leaves only a link-local GID
   @GID
-qp_gid_index: fatal, misc/ibvwrap.cc
+qp_gid_index (fatal, misc/ibvwrap.cc): the GID index is wrong on one end, or the GID behind it went away
   @QP(?:22|61|Invalid argument|No data available)
-  the GID index is wrong on one end, or the GID behind it went away
   @GID
-qp_netns: fatal, misc/ibvwrap.cc
+qp_netns (fatal, misc/ibvwrap.cc): the GID belongs to an interface of another network namespace
   @QP(?:19|No such device)
-  the GID belongs to an interface of another network namespace
   Move the RDMA device with its interface (rdma system set netns exclusive and the rdma CNI plugin)
-qp_failed: fatal, misc/ibvwrap.cc
+qp_failed (fatal, misc/ibvwrap.cc): a queue pair could not be connected
   Call to ibv_modify_qp failed
-  a queue pair could not be connected
   @GID
-completion_retry: fatal, transport/net_ib/p2p.cc
+completion_retry (fatal, transport/net_ib/p2p.cc): the peer stopped answering: path, MTU or GID differ between the
+    ends, or the peer died
   Got completion.*(?:error 12,|status=12\b|\(12\)|IBV_WC_RETRY_EXC_ERR)
-  the peer stopped answering: path, MTU or GID differ between the ends, or the peer died
   @PEER
-completion_rnr: fatal, transport/net_ib/p2p.cc
+completion_rnr (fatal, transport/net_ib/p2p.cc): the peer had no buffer posted in time
   Got completion.*(?:error 13,|status=13\b|\(13\)|IBV_WC_RNR_RETRY_EXC_ERR)
-  the peer had no buffer posted in time
   @PEER
-completion_flushed: fatal 0.3, transport/net_ib/p2p.cc
+completion_flushed (fatal 0.3, transport/net_ib/p2p.cc): work was flushed after an earlier error
   Got completion.*(?:error 5,|status=5\b|\(5\)|IBV_WC_WR_FLUSH_ERR)
-  work was flushed after an earlier error
   Look for the first error, on any rank
-completion_error: fatal, transport/net_ib/p2p.cc
+completion_error (fatal, transport/net_ib/p2p.cc): a work request failed on the wire
   Got completion (?:from|with)
-  a work request failed on the wire
   @PEER
-async_fatal: fatal, transport/net_ib/common.cc; before 2.27 transport/net_ib.cc with texts of rdma-core's enum_strs.c
+async_fatal (fatal, transport/net_ib/common.cc; before 2.27 transport/net_ib.cc with texts of rdma-core's
+    enum_strs.c): the HCA reported a fatal event
   async fatal event|[Gg]ot async (?:error )?event ?: (?:.*catastrophic error|port error|CQ error)
-  the HCA reported a fatal event
   Look at dmesg and the cable
-gid_changed: fatal 0.6, transport/net_ib/common.cc; rdma-core enum_strs.c
+gid_changed (fatal 0.6, transport/net_ib/common.cc; rdma-core enum_strs.c): the GID table changed while NCCL was
+    running (link bounce or address change)
   GID table changed|event ?: GID table change
-  the GID table changed while NCCL was running (link bounce or address change)
   @GID
-wrong_peer_type: fatal 0.6, misc/socket.cc
+wrong_peer_type (fatal 0.6, misc/socket.cc): two ranks speak different protocols on one port: one took IB, the other
+    TCP, or two jobs share a port
   wrong type \d+ != \d+
-  two ranks speak different protocols on one port: one took IB, the other TCP, or two jobs share a port
   Make all ranks see the same devices and the same NCCL_* environment
-reg_mr: fatal, misc/ibvwrap.cc
+reg_mr (fatal, misc/ibvwrap.cc): the HCA could not pin memory or make a queue: the kernel refuses long pins (on a
+    Spark the kexec handover, kho), or locked memory is limited
   Call to ibv_(?:reg_\w+|create_qp|create_cq|alloc_pd)\w* failed
-  the HCA could not pin memory or make a queue: the kernel refuses long pins (on a Spark the kexec handover, kho),
-    or locked memory is limited
   On the host: grep Cma /proc/meminfo. If CmaFree is above zero and CmaTotal is 0, add the kernel argument kho=off
     (package nvidia-spark-grub-kho) and reboot. Otherwise @memlock
-verbs_not_loaded: fatal, misc/ibvwrap.cc
+verbs_not_loaded (fatal, misc/ibvwrap.cc): NCCL or a plugin calls a verbs function that the libibverbs of the image
+    does not have
   ibvwrap\.\w+:\d+ .*wrapper not initialized
-  NCCL or a plugin calls a verbs function that the libibverbs of the image does not have
   Install the rdma-core and ibverbs-providers that belong together in the image, or remove the plugin
-net_not_in_topology: fatal, graph/topo.h
+net_not_in_topology (fatal, graph/topo.h): the PCI path of the NIC is unknown in this sandbox
   Could not find NET with id
-  the PCI path of the NIC is unknown in this sandbox
   Set NCCL_NET_GDR_LEVEL=LOC or give a topology file
-verbs_call: fatal 0.6, misc/ibvwrap.cc
+verbs_call (fatal 0.6, misc/ibvwrap.cc): a verbs call failed
   NCCL WARN Call to ibv_\w+ failed
-  a verbs call failed
   @ACCESS
-ofi_no_provider: fallback, aws-ofi-nccl
+ofi_no_provider (fallback, aws-ofi-nccl): the OFI plugin found no provider (EFA device missing in the pod)
   NET/OFI (?:No eligible providers|Could not find any optimal provider|Failed to initialize|
     Initializing plugin failed|aws-ofi-nccl initialization failed|Unable to find a protocol)|
     NET/OFI .*[Cc]ould not find .*provider|fi_getinfo.*(?:efa output empty|No data)
-  the OFI plugin found no provider (EFA device missing in the pod)
   Request vpc.amazonaws.com/efa, and check the libfabric of the image
-ib_disabled: fallback 0.95, misc/param.cc
+ib_disabled (fallback 0.95, misc/param.cc): NCCL_IB_DISABLE disables the IB/RoCE transport
   NCCL_IB(?:EXT)?_DISABLE set by environment to [1-9]
-  NCCL_IB_DISABLE disables the IB/RoCE transport
   Unset it; look in /etc/nccl.conf and the image too
-net_forced_socket: fallback 0.95, misc/param.cc; init.cc
+net_forced_socket (fallback 0.95, misc/param.cc; init.cc): NCCL_NET forces TCP
   NCCL_NET set by environment to [Ss]ocket|netName reset to NCCL_NET=[Ss]ocket
-  NCCL_NET forces TCP
   Unset NCCL_NET, or set it to IB
-hca_selection: fallback 0.9, transport/net_ib/init.cc; misc/param.cc
+hca_selection (fallback 0.9, transport/net_ib/init.cc; misc/param.cc): NCCL_IB_HCA names network interfaces, so it
+    selects no RDMA device
   NCCL_IB_HCA set (?:to|by environment to) ?[=^]*(?:en|eth|net|wl|bond|ib\d)
-  NCCL_IB_HCA names network interfaces, so it selects no RDMA device
   Use RDMA device names (rdma link), not interface names
-no_libibverbs: fallback 0.9, misc/ibvsymbols.cc
+no_libibverbs (fallback 0.9, misc/ibvsymbols.cc): libibverbs is missing in the image
   (?:Failed|Could not|Count not|Unable) (?:to )?open (?:libibverbs|\S*libibverbs)
-  libibverbs is missing in the image
   Install rdma-core and ibverbs-providers in the image
-verbs_provider: fallback 0.85, public logs of rdma-core with eRDMA
+verbs_provider (fallback 0.85, public logs of rdma-core with eRDMA): the verbs library of the image cannot open the
+    eRDMA device: its provider is missing or has another version
   erdma.*[Cc]ould not open|[Cc]ould not open \S*erdma
-  the verbs library of the image cannot open the eRDMA device: its provider is missing or has another version
   Install the eRDMA provider of the vendor in the image, in the version of the host's driver
-device_open: fallback 0.9, transport/net_ib/init.cc
+device_open (fallback 0.9, transport/net_ib/init.cc): the device node of an HCA cannot be opened (device cgroup)
   NET/IB ?: (?:Unable to|Could not) open device
-  the device node of an HCA cannot be opened (device cgroup)
   Request every HCA, or run privileged
-no_rdma_device: fallback 0.7, transport/net_ib/init.cc; nccl-rdma-sharp-plugins
+no_rdma_device (fallback 0.7, transport/net_ib/init.cc; nccl-rdma-sharp-plugins): NCCL sees no usable RDMA device: no
+    /dev/infiniband in the pod, no provider library, or no active port
   NET/IB ?: No (?:IB )?device found|NET/\w*IB\w* ?: No device found
-  NCCL sees no usable RDMA device: no /dev/infiniband in the pod, no provider library, or no active port
   @ACCESS
-plugin_failed: fallback 0.5, plugin/net.cc
+plugin_failed (fallback 0.5, plugin/net.cc): an external network plugin is loaded and unusable
   Failed to initialize NET plugin (?!IB\b)\S+
-  an external network plugin is loaded and unusable
   Remove the plugin, or give it its devices
-plugin_missing: fallback 0.6, plugin/plugin_open.cc; net.cc to 2.25
+plugin_missing (fallback 0.6, plugin/plugin_open.cc; net.cc to 2.25): the network plugin that NCCL_NET_PLUGIN names is
+    not in the image, so NCCL used its built-in transports
   NET/Plugin ?: (?:Could not find: ?|No plugin found \()(?!libnccl-net\.so)[^\s).]
-  the network plugin that NCCL_NET_PLUGIN names is not in the image, so NCCL used its built-in transports
   Unset NCCL_NET_PLUGIN, or install the plugin where the dynamic loader looks
-link_local_gid: note 0.85, transport/net_ib/connect.cc; before 2.27 transport/net_ib.cc
+link_local_gid (note 0.85, transport/net_ib/connect.cc; before 2.27 transport/net_ib.cc): a device uses its link-local
+    GID because it has no IPv4 address
   GID \d+ \((?:0x)?80FE/
-  a device uses its link-local GID because it has no IPv4 address
   @GID
-soft_rdma: note, transport/net_ib/init.cc
+soft_rdma (note, transport/net_ib/init.cc): soft-RoCE or soft-iWARP: the CPU speaks the RDMA protocol over an ordinary
+    interface
   NET/IB ?: Using.* \[\d+\](?:rxe|siw)\w*:
-  soft-RoCE or soft-iWARP: the CPU speaks the RDMA protocol over an ordinary interface
   Fine for a test; use the HCA (rocep…) to serve
-inline_and_prepost: note 0.6, misc/param.cc
+inline_and_prepost (note 0.6, misc/param.cc): NCCL_IB_USE_INLINE and NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS are both
+    on: SGLang's warm-up hangs on a GB10
   NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS set by environment to [1-9]
-  NCCL_IB_USE_INLINE and NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS are both on: SGLang's warm-up hangs on a GB10
   Unset one of them; look in /etc/nccl.conf too
-use_inline: note, misc/param.cc
+use_inline (note, misc/param.cc): NCCL sends small messages inline
   NCCL_IB_USE_INLINE set by environment to [1-9]
-  NCCL sends small messages inline
   None needed
-rail_mismatch: note 0.5, transport/net_ib/connect.cc
+rail_mismatch (note 0.5, transport/net_ib/connect.cc): the ends use different rails
   mismatched physical devices between local
-  the ends use different rails
   Cable and address the rails in the same order on every node
-mtu_differs: note 0.5, transport/net_ib/connect.cc
+mtu_differs (note 0.5, transport/net_ib/connect.cc): the ends of connections have different MTUs: large messages then
+    hang or run out of retries
   -
-  the ends of connections have different MTUs: large messages then hang or run out of retries
   Set one MTU (9000) on interfaces, VFs and switch
-no_gdr_module: note, graph/paths.cc; graph/topo.cc
+no_gdr_module (note, graph/paths.cc; graph/topo.cc): GPUDirect RDMA is off because a kernel module is missing; slower,
+    but RDMA is used (normal on a GB10)
   GPU Direct RDMA Disabled .*\(no module\)
-  GPUDirect RDMA is off because a kernel module is missing; slower, but RDMA is used (normal on a GB10)
   On discrete GPUs load nvidia-peermem or use DMA-BUF
-dev_override: note, transport/net_ib/connect.cc
+dev_override (note, transport/net_ib/connect.cc): the device number of a channel line is not the device used
   Subnet-aware routing: overriding dev
-  the device number of a channel line is not the device used
   None needed
-cuda_failure: failure, include/checks.h, include/alloc.h, init.cc; CUDA
+cuda_failure (failure, include/checks.h, include/alloc.h, init.cc; CUDA): CUDA failed; the network is not the cause
   Cuda failure|Failed to CUDA|no CUDA-capable|unhandled cuda error
-  CUDA failed; the network is not the cause
   Look at the GPU and driver first
-gloo_interface: failure 0.8, Gloo, transport/tcp/device.cc
+gloo_interface (failure 0.8, Gloo, transport/tcp/device.cc): GLOO_SOCKET_IFNAME names an interface that does not exist
+    here
   Unable to find address for:
-  GLOO_SOCKET_IFNAME names an interface that does not exist here
   Name an interface of the pod (ip link), without = and ^
-rank_missing: failure 0.4, PyTorch, TCPStore.cpp
+rank_missing (failure 0.4, PyTorch, TCPStore.cpp): another rank never came to the rendezvous
   DistStoreError|\d+/\d+ clients joined
-  another rank never came to the rendezvous
   Read the log of the rank that is missing: it has the cause
-segfault: failure 0.3, Python's faulthandler; UCX and HPC-X
+segfault (failure 0.3, Python's faulthandler; UCX and HPC-X): the process crashed
   Segfault encountered|Fatal Python error: Segmentation fault
-  the process crashed
   Read the lines before it, and the kernel's log (dmesg)
-watchdog: failure 0.4, PyTorch, ProcessGroupNCCL.cpp
+watchdog (failure 0.4, PyTorch, ProcessGroupNCCL.cpp): a collective did not end in time: a rank hangs, died, or waits
+    for another one
   Watchdog caught collective operation timeout
-  a collective did not end in time: a rank hangs, died, or waits for another one
   Look at the first rank that stopped; raise --dist-timeout only when it was busy loading or compiling
-ofi_reg_mr: failure 0.6, aws-ofi-nccl
+ofi_reg_mr (failure 0.6, aws-ofi-nccl): libfabric refused to register memory: locked memory or registration slots are
+    used up
   NET/OFI (?>.*?(?:[Mm]emory registration|fi_mr_reg|[Rr]egister memory|regMr)).*(?:fail|[Ee]rror|RC:)|
     NET/OFI (?:Unable|Failed) to register memory
-  libfabric refused to register memory: locked memory or registration slots are used up
   @Memlock
-duplicate_gpu: failure, init.cc
+duplicate_gpu (failure, init.cc): two ranks use one GPU
   Duplicate GPU detected
-  two ranks use one GPU
   Give every rank its own GPU
-socket_bad_address: failure 0.6, misc/socket.cc; os/linux.cc
+socket_bad_address (failure 0.6, misc/socket.cc; os/linux.cc): a socket got memory that the CPU cannot reach (EFAULT):
+    a plugin gave GPU memory to TCP, or it was freed
   (?:Call to \w+|socket\w*|ncclSocket\w*).*(?:[Ff]ailed|[Ee]rror).*Bad address
-  a socket got memory that the CPU cannot reach (EFAULT): a plugin gave GPU memory to TCP, or it was freed
   Use RDMA (NCCL_NET=IB), or remove the network plugin
-peer_gone: failure 0.6, misc/socket.cc; os/linux.cc; include/checks.h
+peer_gone (failure 0.6, misc/socket.cc; os/linux.cc; include/checks.h): a TCP connection of NCCL's control path broke
+    or could not be made
   Connection closed by remote peer|Call to (?:recv|send|connect|poll)\w* .*failed|Connect to .* failed|
     ncclSocketInit: connecting to address|socket\w+: .*(?:refused|timed out|reset)|exceeded (?:error )?retr
-  a TCP connection of NCCL's control path broke or could not be made
   @PEER
-proxy_failed: failure 0.4, proxy.cc
+proxy_failed (failure 0.4, proxy.cc): NCCL's proxy could not set up a connection
   \[Service thread\] Error encountered|\[Proxy Service \d+\] Failed to execute|Failed to execute operation \w+ from rank
-  NCCL's proxy could not set up a connection
   @PEER
-bootstrap: failure 0.4, bootstrap.cc
+bootstrap (failure 0.4, bootstrap.cc): ranks did not find each other
   [Bb]ootstrap\w* ?:? .*(?:failed|mismatch|error)|bootstrap.cc:\d+ NCCL WARN
-  ranks did not find each other
   Check the rendezvous address and NCCL_SOCKET_IFNAME
-nccl_error: failure 0.2, PyTorch, NCCLUtils.cpp; ncclGetErrorString
+nccl_error (failure 0.2, PyTorch, NCCLUtils.cpp; ncclGetErrorString): NCCL returned an error to the program
   ncclSystemError|ncclInternalError|ncclInvalidUsage|ncclRemoteError|NCCL error in|ncclUnhandledCudaError
-  NCCL returned an error to the program
   Read the lines before it
 """
-_HEAD = re.compile(r"(\w+): (\w+)(?: ([\d.]+))?, (.+)")
+_HEAD = re.compile(r"(\w+) \((\w+)(?: ([\d.]+))?, (.+?)\): (.+)")
 
 
 def _causes(table: str) -> Iterator[Cause]:
@@ -270,12 +240,11 @@ def _causes(table: str) -> Iterator[Cause]:
         table = table.replace(name, text)
     for block in re.split(r"\n(?=\w)", table.strip()):
         # A line that is indented more continues the one before it, a pattern without a blank.
-        head, pattern, summary, remedy = re.sub(r"\n {4}", "\t", block).split("\n")
-        for identity, kind, confidence, source in _HEAD.findall(head):
+        head, pattern, remedy = re.sub(r"\n {4}", "\t", block).split("\n")
+        for identity, kind, confidence, source, summary in _HEAD.findall(head.replace("\t", " ")):
             weight = float(confidence) if confidence else _WEIGHT[kind]
             line = pattern.strip().replace("\t", "").removeprefix("-")
-            means, what = (text.strip().replace("\t", " ") for text in (summary, remedy))
-            yield Cause(identity, kind, weight, source, line, means, what)
+            yield Cause(identity, kind, weight, source, line, summary, remedy.strip().replace("\t", " "))
 
 
 CATALOGUE = tuple(_causes(_TABLE))
@@ -340,63 +309,6 @@ def find_cause(text: str) -> str:
     return ""
 
 
-def _relevant(cause: Cause, process: Process) -> float:
-    """Return how much a cause explains, 0 to 1, given the other statements of its process."""
-    used = process.channels or process.selections
-    found_rdma = any(not is_tcp(name) for name in used) if used else bool(process.ib_devices)
-    if cause.kind == "fallback" and found_rdma:
-        # RDMA was found, so this fallback message is harmless.
-        return 0.05 if cause.id != "ofi_no_provider" else 0.3
-    if cause.kind == "fallback" and process.stays_on_node and not process.channels:
-        return 0.1
-    if cause.id == "use_inline" or (cause.id == "inline_and_prepost" and "use_inline" not in process.hits):
-        return 0.0
-    return cause.confidence
-
-
-def _entry(identity: str, process: Process, source: str, line: str, confidence: float) -> dict[str, Any]:
-    cause = BY_ID[identity]
-    return {
-        "id": cause.id,
-        "kind": cause.kind,
-        "rank": process.rank if process.rank >= 0 else None,
-        "source": process.pod or source,
-        "summary": cause.summary,
-        "remedy": cause.remedy,
-        "line": line,
-        "confidence": confidence,
-        "count": 0,
-    }
-
-
-def mtu_differs(processes: Iterable[Process], source: str) -> list[dict[str, Any]]:
-    """Return the cause for connections with different MTUs in these processes, or nothing."""
-    seen = {mtu: (process, line) for process in processes for mtu, line in process.mtus.items()}
-    if len(seen) < 2:
-        return []
-    cause, (process, line) = BY_ID["mtu_differs"], seen[min(seen)]
-    return [_entry(cause.id, process, source, line, cause.confidence) | {"count": 1}]
-
-
-def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
-    """Return the causes of all processes, most telling first; one entry per cause with the first line that shows it.
-
-    A cause that another one explains is not listed.
-    """
-    found = {entry["id"]: entry for entry in mtu_differs(processes, source)}
-    for process in processes:
-        for identity, (line, count) in process.hits.items():
-            if confidence := round(_relevant(BY_ID[identity], process), 2):
-                entry = found.setdefault(identity, _entry(identity, process, source, line, confidence))
-                entry["count"] += count
-                entry["confidence"] = max(entry["confidence"], confidence)
-    weak = ("nccl_error", "segfault")
-    telling = [entry for entry in found.values() if entry["confidence"] >= 0.3 and entry["id"] not in weak]
-    named = {word for entry in telling for word in (entry["id"], entry["kind"])}
-    listed = (entry for entry in found.values() if not named.intersection(EXPLAINED.get(entry["id"], ())))
-    return sorted(listed, key=lambda c: (-c["confidence"], c["id"]))
-
-
 def kernel_refuses_pins(meminfo: str) -> bool:
     """Tell from /proc/meminfo whether the kernel frees CMA that it does not count, and so refuses pins.
 
@@ -404,10 +316,3 @@ def kernel_refuses_pins(meminfo: str) -> bool:
     """
     values = dict(_CMA.findall(meminfo))
     return values.get("Total") == "0" and values.get("Free", "0") != "0"
-
-
-def name_pins(causes: Iterable[dict[str, Any]], pins: Mapping[str, str]) -> None:
-    """Put the reason why memory could not be pinned into ``reg_mr``; ``pins`` has a key of PINS per source."""
-    for cause in causes:
-        if cause["id"] == "reg_mr" and (why := PINS.get(pins.get(cause["source"], ""))):
-            cause["summary"], cause["remedy"] = why

@@ -5,13 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from . import causes
 from . import statements as says
-from .model import TCP_PROVIDERS, Communicator, Process, Via, is_tcp
-from .statements import CHUNK, LONGEST, NOBODY, NOTHING, Origin, Reading
+from .statements import LONGEST, NOTHING, Communicator, Origin, Process, Reading, Via, is_tcp
 
 # pod, host, and process number or device: what names a process in a log
 _Key = tuple[str, str, str]
@@ -19,17 +17,16 @@ _Key = tuple[str, str, str]
 _UNSIGNED: _Key = ("", "", "dev-")
 # Different lines, and different texts before "NCCL INFO", that are remembered.
 _LINES, _WRITERS = 1 << 13, 4096
-# Limits the memory for a program that creates and destroys communicators for days.
-_COMMUNICATORS = 128
 
 
+@dataclass(slots=True, eq=False)
 class _Line:
     """A line that is remembered: who wrote it, and what it says; ``count`` is how often it was not recorded yet."""
 
-    __slots__ = ("count", "key", "reading", "tid")
-
-    def __init__(self, key: _Key, tid: str, reading: Reading) -> None:
-        self.key, self.tid, self.reading, self.count = key, tid, reading, 0
+    key: _Key
+    tid: str
+    reading: Reading
+    count: int = 0
 
 
 class NcclLog:
@@ -59,7 +56,7 @@ class NcclLog:
         self._clock = 0
 
     def read(
-        self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
+        self, read: Callable[[int], bytes], size: int = says.CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
         """Read a binary stream to its end in bounded memory; call ``keep`` with the lines that may be from NCCL."""
         last_words: list[bytes] = []
@@ -79,7 +76,7 @@ class NcclLog:
         known = self._known
         lines = block.split(b"\n")
         # One substitution per block is faster than one per line. Most logs have a time in every line, or in none.
-        keys = says.without_time(block).split(b"\n") if says.TIME.search(lines[0]) else lines
+        keys = says.TIME.sub(b"", block).split(b"\n") if says.TIME.search(lines[0]) else lines
         for line, key in zip(lines, keys, strict=True):
             if key in known:
                 found = known[key]
@@ -99,20 +96,20 @@ class NcclLog:
 
     def _record_counted(self) -> None:
         for found in self._counted:
-            _channel(self._process(found.key), found.tid, found.reading.values, found.count)
+            self._process(found.key).connect(found.reading.values, found.tid, found.count)
             found.count = 0
         self._counted.clear()
 
     def _new(self, whole: bytes) -> _Line | None:
         """Read a line that is not remembered."""
-        if not says.speaks(whole):
-            if (at := says.engine_start(whole)) >= 0:
-                self._start(says.plain(whole[:at]))
+        if b"CCL" not in whole and b"NET" not in whole and b"ocket/" not in whole:
+            if start := says.ENGINE.search(whole):
+                self._started[says.parse_origin(says.plain(whole[: start.start()])).pod] = self._clock
             return None
-        line = says.without_time(whole)
+        line = says.TIME.sub(b"", whole)
         head, level, raw = line.partition(b" NCCL INFO ")
         if not level or says.LEVELS.search(head) or says.LEVELS.search(raw):
-            for part in says.parts(whole):
+            for part in says.LINE_END.split(whole) if b"\\" in whole else [whole]:
                 self._pieces(part)
             return None
         reading = NOTHING if raw.startswith(says.BORING) else says.read_statement(says.plain(raw))
@@ -166,8 +163,8 @@ class NcclLog:
 
     def _pieces(self, line: bytes) -> None:
         """Record a line that may contain several statements, or part of one."""
-        for origin, level, text in says.split_line(says.without_time(line)):
-            if not level and origin == NOBODY:
+        for origin, level, text in says.split_line(says.TIME.sub(b"", line)):
+            if not level and not any(origin):
                 self._without_prefix(text)
                 continue
             # Only for lines that ran into each other: in whole lines, two hosts may use the same process number.
@@ -180,18 +177,36 @@ class NcclLog:
     def _said(self, process: Process, tid: str, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
         kind, values, once, cause = reading
-        if once:
-            process = self._started_again(process, once, values if kind == "version" else "")
+        process = self._started_again(process, once, values if kind == "version" else "")
         if cause:
             process.hit(cause, says.quoted(line))
-        if kind == "init":
-            process.set_up = self._clock
         if kind == "mtu":
             process.mtus.setdefault(values, says.quoted(line))
         elif kind == "selected":
             process.select(tid, self._without_host(values))
-        elif kind:
-            _record(process, tid, kind, values)
+        elif kind == "channel":
+            process.connect(values, tid)
+        elif kind == "init":
+            process.set_up = self._clock
+            _init(process, tid, *values)
+        elif kind == "nodes":
+            comm = process.communicator(tid, *values[:3])
+            comm.nodes, comm.local_ranks, comm.mnnvl = values[3], values[4], values[5] == 1
+        elif kind == "banner":
+            socket, devices = values
+            listed = process.socket_devices if socket else process.ib_devices
+            listed += [device for device in devices if device not in listed]
+        elif kind == "connected":
+            named = process.communicators.get(values) or process.current.get(tid)
+            for comm in [named] if named else list(process.communicators.values())[-1:]:
+                comm.connected = True
+        elif kind == "collnet":
+            process.collnet[values] += 1
+        elif kind == "version":
+            process.version = process.version or values
+        # A provider of TCP stays: the worse of two counts.
+        elif kind == "provider" and process.provider.partition(";")[0] not in says.TCP_PROVIDERS:
+            process.provider = values
 
     def _without_host(self, name: str) -> str:
         """Return the network's name without the host name of the line that ran into it (``Socketspark1``)."""
@@ -205,23 +220,21 @@ class NcclLog:
         if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
             self.version = self.version or found[1]
             if start := says.BARE_VERSION.search(text):
-                self._start(text[: start.start()])
+                self._started[says.parse_origin(text[: start.start()]).pod] = self._clock
         end = text[-LONGEST:]
         if "->" in end and (found := says.CHANNEL.search(end)):
-            _channel(self._process(_UNSIGNED), "", says.read_via(found[1]))
+            self._process(_UNSIGNED).connect(says.read_via(found[1]))
         elif self.processes and (says.TCP_FRAGMENT.search(end) or says.TORN.search(end)):
             # A torn line may only make the verdict worse, never better.
-            _torn(self._process(_UNSIGNED), end)
+            self._process(_UNSIGNED).connect(says.read_torn(end))
         at = min((at for word in says.TROUBLE if (at := text.find(word)) >= 0), default=-1)
         if at >= 0 and (cause := causes.find_cause(text[max(0, at - LONGEST) : at + LONGEST])):
             self._process(_UNSIGNED).hit(cause, text.strip()[:400])
 
-    def _start(self, before: str) -> None:
-        """Note that a server or NCCL starts, in a line that begins with ``before``."""
-        self._started[says.parse_origin(before).pod] = self._clock
-
     def _started_again(self, process: Process, mark: str, version: str) -> Process:
-        """Return the process, or a new one if it prints again what each process prints once."""
+        """Return the process, or a new one if it prints again the ``mark`` that each process prints once."""
+        if not mark:
+            return process
         process.marks[mark] += 1
         # Another version in the same process means a second copy of the library, not a restart.
         again = process.version == version if mark == "NCCL version" else not process.version
@@ -277,15 +290,16 @@ def _set_aside(processes: Sequence[Process], started: Mapping[str, int]) -> tupl
         tcp = not before.stays_on_node and any(map(is_tcp, before.channels | before.selections))
         between = (when for pod, when in started.items() if pod in ("", process.pod))
         anew = bool(process.marks) or any(before.last <= when < process.first for when in between)
-        return anew if tcp else process.begins
+        # It has printed its version, or has begun to set up a communicator.
+        return anew if tcp else bool(process.marks) or any(c.started for c in process.communicators.values())
 
     last: dict[_Key, Process] = {}
     # {commId of a process that was replaced: when}
     over: dict[str, int] = {}
     replaced: set[Process] = set()
     for process in sorted(processes, key=lambda p: p.first):
-        named = process.gpus if process.host or process.pod else set()
-        for place in {process.name} | named:
+        named = process.communicators.values() if process.host or process.pod else ()
+        for place in {process.name} | {comm.device for comm in named} - {""}:
             before = last.get((process.pod, process.host, place))
             # Ranks of one communicator run at the same time, regardless of how their logs were concatenated. NCCL never
             # uses a commId again, so containers of one name (docker --hostname) are told apart from a restart.
@@ -341,88 +355,16 @@ def _infer_nodes(processes: Iterable[Process]) -> None:
                 comm.nodes = len(hosts)
 
 
-def _record(process: Process, tid: str, kind: str, values: Any) -> None:
-    """Record what a thread of a process wrote; ``statements`` says what each kind is."""
-    if kind == "channel":
-        _channel(process, tid, values)
-    elif kind == "init":
-        _init(process, tid, *values)
-    elif kind == "nodes":
-        identity, rank, nranks, nodes, local_ranks, mnnvl = values
-        comm = _communicator(process, tid, identity, rank, nranks, process.communicators.get(identity))
-        comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
-    elif kind == "banner":
-        socket, devices = values
-        listed = process.socket_devices if socket else process.ib_devices
-        listed += [device for device in devices if device not in listed]
-    elif kind == "connected":
-        named = process.communicators.get(values) or process.current.get(tid)
-        for comm in [named] if named else list(process.communicators.values())[-1:]:
-            comm.connected = True
-    elif kind == "torn":
-        _torn(process, values)
-    elif kind == "collnet":
-        process.collnet[values] += 1
-    elif kind == "version":
-        process.version = process.version or values
-    # A provider of TCP stays: the worse of two counts.
-    elif kind == "provider" and process.provider.partition(";")[0] not in TCP_PROVIDERS:
-        process.provider = values
-
-
 def _init(
     process: Process, tid: str, identity: str, rank: int, nranks: int, device: str, shared: str, start: bool, old: str
 ) -> None:
     known = process.communicators.get(identity)
     # NCCL reused the address if a communicator starts there again, or is completed there a second time.
     again = known is not None and (known.started if start else known.complete)
-    comm = _communicator(process, tid, identity, rank, nranks, None if again else known)
+    comm = process.communicator(tid, identity, rank, nranks, again)
     comm.started, comm.complete = comm.started or start, comm.complete or not start
     comm.device = device or comm.device
     comm.shared_id = shared or comm.shared_id
     if old in process.communicators:
         # Ranks that were shrunk away are no longer missing.
         process.communicators[old].shrunk = True
-
-
-def _communicator(
-    process: Process, tid: str, identity: str, rank: int, nranks: int, comm: Communicator | None
-) -> Communicator:
-    """Return a communicator that its thread sets up, a new one if there is none."""
-    if comm is None:
-        _retire(process, identity)
-        comm = process.communicators[identity] = Communicator(identity, rank, nranks)
-    comm.rank, comm.nranks = rank, nranks
-    comm.network = process.pending_network.pop(tid, "") or comm.network
-    process.start_communicator(tid, comm)
-    return comm
-
-
-def _retire(process: Process, identity: str) -> None:
-    """Drop a communicator whose address is reused, and the oldest one when there are too many."""
-    old = process.communicators.pop(identity, None)
-    if old is None and len(process.communicators) >= _COMMUNICATORS:
-        old = process.communicators.pop(next(iter(process.communicators)))
-    if old is not None:
-        process.abandoned += old.started and not old.finished and old.nranks > 1
-        if not old.channels and old.crosses_nodes is not False and is_tcp(old.network):
-            process.dropped_tcp = old.network
-        process.crossed |= bool(old.crosses_nodes and not old.mnnvl)
-
-
-def _channel(process: Process, tid: str, via: Via, count: int = 1) -> None:
-    if via.network:
-        process.add_channel(via, tid, count)
-    elif via.intra:
-        process.intra[via.intra] += count
-    else:
-        _torn(process, via.torn)
-
-
-def _torn(process: Process, text: str) -> None:
-    """Record the start of a channel line whose end is missing, or its end."""
-    if found := says.TCP_FRAGMENT.search(text):
-        process.add_channel(Via(found[1], found[2]))
-    else:
-        # An empty name is the worst: it may be TCP.
-        process.torn[text.strip().rpartition("NET/")[2][:40] if "NET/" in text else ""] = None

@@ -81,14 +81,9 @@ def expand(patterns: Iterable[str]) -> tuple[list[Path], list[str]]:
 
 
 @contextmanager
-def _open_file(path: Path) -> Iterator[Callable[[int], bytes]]:
-    with open_log(path) as stream:
+def _opened(given: Path | bytes) -> Iterator[Callable[[int], bytes]]:
+    with BytesIO(given) if isinstance(given, bytes) else open_log(given) as stream:
         yield stream.read
-
-
-@contextmanager
-def _open_text(text: str) -> Iterator[Callable[[int], bytes]]:
-    yield BytesIO(text.encode()).read
 
 
 def local_sources(patterns: Iterable[str], text: str | None) -> Sources:
@@ -96,8 +91,8 @@ def local_sources(patterns: Iterable[str], text: str | None) -> Sources:
     paths, empty = expand(patterns)
     if empty:
         raise SourceError(f"no file matches {', '.join(empty)}; check the path on the host that runs this")
-    found: Sources = {str(path): [_open_file(path)] for path in paths}
-    return found if text is None else found | {"text": [_open_text(text)]}
+    found: Sources = {str(path): [_opened(path)] for path in paths}
+    return found if text is None else found | {"text": [_opened(text.encode())]}
 
 
 def read_source(name: str, opened: Iterable[Opened], kept: list[bytes], log: NcclLog) -> NcclLog:

@@ -2,19 +2,270 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Find and read the statements of NCCL 2.3 to 2.32, of RCCL and of plugins in a byte stream. Private to the collection.
 
-Few lines of a serving log come from NCCL, so chunks are searched as bytes and only hits become Python objects. Each
-pattern comes from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each.
+``Process`` collects what they say. Few lines of a serving log come from NCCL, so chunks are searched as bytes and only
+hits become Python objects. Each pattern comes from NVIDIA/nccl's sources or a public log;
+tests/unit/fixtures/nccl/cases.txt has a line for each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 from . import causes
-from .model import SOCKETS, Via
+
+SOCKETS = ("Socket", "FastSocket")
+"""NCCL's own TCP transport and Google's TCP plugin."""
+TCP = (*SOCKETS, "GPUDirectTCPX*", "FasTrak*")
+"""Patterns of the networks that are always TCP."""
+RDMA = ("IB", "IBext*", "IB-*", "gIB", "SPCX*", "AINIC*", "NCCL RDMA Plugin*", "SHARP")
+"""Patterns of the networks that are RDMA. Those of libfabric are missing: their provider determines the transport."""
+LIBFABRIC = ("*Libfabric", "OFI")
+"""Patterns of the networks of libfabric; HPE's plugin calls itself OFI."""
+TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
+"""Providers of libfabric that use TCP or UDP."""
+# They limit the memory for a program that creates and destroys communicators, each in another thread, for days.
+_THREADS, _COMMUNICATORS = 256, 128
+
+_K, _V = TypeVar("_K"), TypeVar("_V")
+# {network: {device: channels}}
+Channels = dict[str, dict[str, int]]
+
+
+def put(known: dict[_K, _V], key: _K, value: _V, limit: int) -> _V | None:
+    """Set a value in a dictionary of limited size; return the oldest value, if it had to go."""
+    full = key not in known and len(known) >= limit
+    oldest = known.pop(next(iter(known))) if full else None
+    known[key] = value
+    return oldest
+
+
+# A log of many communicators asks for the same few names very often.
+@lru_cache(1024)
+def matches(network: str, patterns: tuple[str, ...]) -> bool:
+    """Tell whether a network's name matches one of these glob patterns."""
+    return any(fnmatchcase(network, pattern) for pattern in patterns)
+
+
+@lru_cache(1024)
+def is_tcp(network: str) -> bool:
+    """Tell whether a network is TCP by its name; NCCL_NET accepts the name in upper or lower case."""
+    return matches(network, TCP) or network.lower() in {name.lower() for name in SOCKETS}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Via:
+    """The path of a connection: a network with its device, a path inside the node, or an unreadable rest."""
+
+    network: str = ""
+    device: str = ""
+    gdr: bool = False
+    intra: str = ""
+    torn: str = ""
+
+
+# Compared by identity, because two ranks may have equal values.
+@dataclass(slots=True, eq=False)
+class Communicator:
+    """One communicator as one rank reports it; 0 and empty where the log does not say."""
+
+    identity: str
+    rank: int = -1
+    nranks: int = 0
+    nodes: int = 0
+    local_ranks: int = 0
+    shared_id: str = ""
+    device: str = ""
+    mnnvl: bool = False
+    network: str = ""
+    started: bool = False
+    complete: bool = False
+    connected: bool = False
+    # Whether its thread began another one later. It sets one up after the other, so the end of this one was torn.
+    passed: bool = False
+    # Whether ncclCommShrink made a smaller one from it, without the ranks that failed.
+    shrunk: bool = False
+    channels: Channels = field(default_factory=dict)
+    gdr: int = 0
+
+    @property
+    def crosses_nodes(self) -> bool | None:
+        """Tell whether this communicator spans several nodes; None if the log does not say."""
+        if self.nranks == 1 or self.nodes == 1:
+            return False
+        return True if self.nodes > 1 else None
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether the communicator finished its set-up.
+
+        Old releases print no COMPLETE, and no START either. "Connected all rings" may name no communicator, so it does
+        not finish one that was begun.
+        """
+        return self.complete or self.passed or (self.connected and not self.started)
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """One start of one process that uses NCCL (``host:pid``), with all of its communicators."""
+
+    pod: str
+    host: str
+    pid: str
+    # Its pid, or its device where the log has no pid.
+    name: str = ""
+    first: int = 0
+    last: int = 0
+    version: str = ""
+    channels: Channels = field(default_factory=dict)
+    intra: Counter[str] = field(default_factory=Counter)
+    collnet: Counter[str] = field(default_factory=Counter)
+    selections: Counter[str] = field(default_factory=Counter)
+    ib_devices: list[str] = field(default_factory=list)
+    socket_devices: list[str] = field(default_factory=list)
+    provider: str = ""
+    gdr: int = 0
+    # The names of networks that torn lines end with; empty if a line ends before the name.
+    torn: dict[str, None] = field(default_factory=dict)
+    communicators: dict[str, Communicator] = field(default_factory=dict)
+    # {cause: the first line that shows it, and the number of such lines}
+    hits: dict[str, tuple[str, int]] = field(default_factory=dict)
+    marks: Counter[str] = field(default_factory=Counter)
+    current: dict[str, Communicator] = field(default_factory=dict)
+    pending_network: dict[str, str] = field(default_factory=dict)
+    # About communicators that were dropped: whether one spanned nodes, how many never finished their set-up, and a TCP
+    # network that one had selected and not used.
+    crossed: bool = False
+    abandoned: int = 0
+    dropped_tcp: str = ""
+    # When it last wrote that a communicator starts or is complete, in the log's count of lines.
+    set_up: int = 0
+    # {MTU in the numbering of verbs: the first line that contains it}
+    mtus: dict[int, str] = field(default_factory=dict)
+
+    def connect(self, via: Via, tid: str = "", count: int = 1) -> None:
+        """Count channels for the process and for the communicator that its thread set up last."""
+        if via.intra:
+            self.intra[via.intra] += count
+        elif not via.network:
+            self.torn[via.torn] = None
+        if not via.network:
+            return
+        comm = self.current.get(tid)
+        if comm is None and len(self.communicators) == 1:
+            comm = next(iter(self.communicators.values()))
+        for owner in (self, comm):
+            if owner is not None:
+                devices = owner.channels.setdefault(via.network, {})
+                devices[via.device] = devices.get(via.device, 0) + count
+                owner.gdr += via.gdr * count
+
+    def select(self, tid: str, network: str) -> None:
+        """Note the network that a thread chose for the communicator that it sets up next."""
+        self.selections[network] += 1
+        put(self.pending_network, tid, network, _THREADS)
+
+    def communicator(self, tid: str, identity: str, rank: int, nranks: int, again: bool = False) -> Communicator:
+        """Return the communicator that a thread sets up; a new one if its address is unknown or used ``again``."""
+        comm = None if again else self.communicators.get(identity)
+        if comm is None:
+            old = self.communicators.pop(identity, None)
+            comm = Communicator(identity, rank, nranks)
+            if old := put(self.communicators, identity, comm, _COMMUNICATORS) or old:
+                self.abandoned += old.started and not old.finished and old.nranks > 1
+                if not old.channels and old.crosses_nodes is not False and is_tcp(old.network):
+                    self.dropped_tcp = old.network
+                self.crossed |= bool(old.crosses_nodes and not old.mnnvl)
+        comm.rank, comm.nranks = rank, nranks
+        comm.network = self.pending_network.pop(tid, "") or comm.network
+        before = self.current.get(tid)
+        if before is not None and before is not comm and before.started:
+            before.passed = True
+        put(self.current, tid, comm, _THREADS)
+        return comm
+
+    def hit(self, cause: str, line: str) -> None:
+        """Record a line that shows a cause."""
+        first, count = self.hits.get(cause, (line, 0))
+        self.hits[cause] = first, count + 1
+
+    def uses(self) -> Iterator[tuple[str, str, int]]:
+        """Yield the networks and devices of its channels, with the number of channels."""
+        for network, devices in self.channels.items():
+            for device, count in devices.items():
+                yield network, device, count
+
+    @property
+    def groups(self) -> set[str]:
+        """Return the commId values shared across ranks."""
+        return {comm.shared_id for comm in self.communicators.values()} - {""}
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether it logged anything about communication."""
+        return bool(self.host or self.pid or self.channels) and bool(
+            self.communicators or self.channels or self.selections or self.hits or self.intra
+        )
+
+    @property
+    def has_finished(self) -> bool:
+        """Tell whether a communicator of several ranks finished its set-up."""
+        return any(comm.finished and comm.nranks > 1 for comm in self.communicators.values())
+
+    @property
+    def main(self) -> Communicator | None:
+        """Return the widest communicator in use, or the first of several equal ones: usually the world."""
+        return max(self.communicators.values(), key=lambda c: (not c.shrunk, c.nranks), default=None)
+
+    @property
+    def rank(self) -> int:
+        """Return the rank in the widest communicator, -1 when unknown."""
+        return self.main.rank if self.main else -1
+
+    @property
+    def says_nothing(self) -> bool:
+        """Tell whether it set up a communicator of several nodes, and no line says by which path it reaches them."""
+        path = self.channels or self.intra or self.collnet or self.torn
+        # Every release with IB lists its devices too, so a list of interfaces alone is no path to other nodes.
+        named = self.selections or self.ib_devices or self.provider
+        return self.has_finished and self.leaves_node and not (path or named)
+
+    @property
+    def stays_on_node(self) -> bool:
+        """Tell whether every communicator is known to stay inside its node."""
+        known = [comm.crosses_nodes for comm in self.communicators.values()]
+        return not self.crossed and bool(known) and all(crosses is False for crosses in known)
+
+    @property
+    def inside(self) -> bool:
+        """Tell whether its ranks are known to reach their peers without a network; NVLink is not a network."""
+        return bool(self.intra) and (
+            self.stays_on_node or (any(c.mnnvl for c in self.communicators.values()) and not self.leaves_node)
+        )
+
+    @property
+    def leaves_node(self) -> bool:
+        """Tell whether a communicator is known to span nodes over a network."""
+        return self.crossed or any(
+            c.crosses_nodes and not (c.mnnvl and self.intra) for c in self.communicators.values()
+        )
+
+
+def merge_channels(processes: Iterable[Process]) -> Channels:
+    """Add up the channels of several processes."""
+    merged: Channels = {}
+    uses = ((network, int(device), count) for process in processes for network, device, count in process.uses())
+    for network, number, count in sorted(uses):
+        devices = merged.setdefault(network, {})
+        devices[str(number)] = devices.get(str(number), 0) + count
+    return merged
+
 
 # From 128 KiB on, glibc takes each chunk from the kernel, page by page: reading then costs twice the time. Python reads
 # whole blocks of 8 KiB in one call.
@@ -32,7 +283,6 @@ LAST_WORDS = (
     "Unable to find address for: ",
     "erdma",
 )
-_LAST_WORDS = tuple(word.encode() for word in LAST_WORDS)
 # Words that may show a cause in a line without NCCL's prefix.
 TROUBLE = ("NCCL error", "NCCL WARN", "NCCL.cpp:", "NET plugin", "Error: network", *LAST_WORDS)
 
@@ -46,7 +296,7 @@ _HIT = re.compile(
 _RARE = (re.compile(rb"E(?<=NE)T(?:/[A-Za-z]| plugin)"), re.compile(rb"A(?<=server_args=ServerA)rgs\("))
 _ARGS = ord("A")
 # The lines that SGLang (0.4 to 0.5.16) and vLLM (0.6 to 0.15) print when they start.
-_ENGINE = re.compile(
+ENGINE = re.compile(
     rb"server_args=ServerArgs\(|FO \d\d-\d\d [\d:]+ \[?\w+\.py:\d+\] "
     rb"(?:vLLM API server version|Initializing an?(?: V\d)? LLM engine)"
 )
@@ -60,7 +310,8 @@ _LEVEL = re.compile(r"NCCL (INFO|WARN|ATTN)\b ?")
 TIME = re.compile(rb"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b", "\\/": "/"}
-_LINE_END = re.compile(rb"(?:\\+r)?(?:\\+n|\\+u000[aA])")
+# Between the lines of a log that stands in one string, as in JSON.
+LINE_END = re.compile(rb"(?:\\+r)?(?:\\+n|\\+u000[aA])")
 # host:pid:tid [cudaDev] at the end of the text before "NCCL INFO"; the host may be empty, numeric or redacted.
 _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
 _BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
@@ -76,9 +327,6 @@ class Origin(NamedTuple):
     pid: str = ""
     tid: str = ""
     device: str = ""
-
-
-NOBODY = Origin()
 
 
 class Reading(NamedTuple):
@@ -124,7 +372,7 @@ def candidate_lines(read: Callable[[int], bytes], last_words: list[bytes], size:
     last_words += [
         line
         for line in ends
-        if any(word in line for word in _LAST_WORDS) and not any(each.search(line) for each in (_HIT, *_RARE))
+        if any(word.encode() in line for word in LAST_WORDS) and not any(each.search(line) for each in (_HIT, *_RARE))
     ]
 
 
@@ -166,11 +414,6 @@ def parse_origin(head: str) -> Origin:
     return Origin(pod, device=bare[1] if bare else "")
 
 
-def without_time(text: bytes) -> bytes:
-    """Return a text without time stamps, so that equal lines are known."""
-    return TIME.sub(b"", text)
-
-
 def plain(line: bytes) -> str:
     """Return a line as text without ANSI colours, line ends and the escapes of Docker's JSON files and of HTML."""
     text = line.decode("utf-8", "replace").rstrip("\r\n")
@@ -178,22 +421,6 @@ def plain(line: bytes) -> str:
         for escape, character in _ESCAPED.items():
             text = text.replace(escape, character)
     return _ANSI.sub("", text) if "\x1b" in text else text
-
-
-def parts(line: bytes) -> list[bytes]:
-    """Return the lines of a log that stands in one string, as in JSON, or the line itself."""
-    return _LINE_END.split(line) if b"\\" in line else [line]
-
-
-def speaks(line: bytes) -> bool:
-    """Tell whether a line may name NCCL; the start of a server and the last words are other questions."""
-    return b"CCL" in line or b"NET" in line or b"ocket/" in line
-
-
-def engine_start(line: bytes) -> int:
-    """Return where SGLang or vLLM says in a line that it starts, or -1."""
-    found = _ENGINE.search(line)
-    return found.start() if found else -1
 
 
 def quoted(line: bytes) -> str:
@@ -210,7 +437,7 @@ def split_line(line: bytes) -> list[tuple[Origin, str, str]]:
     text = plain(line)
     levels = list(_LEVEL.finditer(text))
     if not levels:
-        return [(NOBODY, "", text)]
+        return [(Origin(), "", text)]
     statements = []
     for before, level, following in zip([None, *levels], levels, [*levels[1:], None], strict=False):
         begin = before.end() if before else 0
@@ -282,16 +509,24 @@ BORING = (
 )
 
 
+def read_torn(text: str) -> Via:
+    """Read the start of a channel line whose end is missing, or its end."""
+    if found := TCP_FRAGMENT.search(text):
+        return Via(found[1], found[2])
+    # An empty name is the worst: it may be TCP.
+    return Via(torn=text.strip().rpartition("NET/")[2][:40] if "NET/" in text else "")
+
+
 @lru_cache(1024)
 def read_via(text: str) -> Via:
     """Read the text after ``via``. If two lines ran into each other, the worse of them counts."""
     if " via " in text and TORN.search(text):
-        return Via(torn=text[text.rindex("via ") :])
+        return read_torn(text[text.rindex("via ") :])
     if found := _TCP_NAME.search(text) or _NET.match(text):
         return Via(found[1], found[2], "/GDRDMA" in text)
     if found := _INTRA.match(text):
         return Via(intra=found[1])
-    return Via(torn=f"via {text}")
+    return read_torn(f"via {text}")
 
 
 def read_statement(text: str) -> Reading:
@@ -305,7 +540,7 @@ def read_statement(text: str) -> Reading:
     # A complete channel line has matched above.
     channel = text.startswith("Channel ") and "->" in text
     if channel or (("->" in text or "via" in text) and (TORN.search(text) or TCP_FRAGMENT.search(text))):
-        return Reading("torn", text)
+        return Reading("channel", read_torn(text))
     mtu = _MTU.search(text) if " mtu " in text else None
     reading = Reading("mtu" if mtu else "", int(mtu[1]) if mtu else (), once, causes.find_cause(text))
     return NOTHING if reading == NOTHING else reading
@@ -318,19 +553,10 @@ def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool, str]:
     return identity, int(rank), int(nranks), gpu, shared, what == "START", shrunk[1] if shrunk else ""
 
 
-def _nodes(found: re.Match[str]) -> tuple[str, int, int, int, int, bool]:
-    identity, rank, nranks, nodes, local, mnnvl = found.groups()
-    return identity, int(rank), int(nranks), int(nodes), int(local), mnnvl == "1"
-
-
 def _banner(found: re.Match[str]) -> tuple[bool, list[str]]:
     listed = found[2].partition("; OOB")[0]
     socket = found[1] in SOCKETS
     return socket, (_IF_DEVICE if socket else _IB_DEVICE).findall(listed)
-
-
-def _first(found: re.Match[str]) -> str:
-    return str(found[1])
 
 
 # The first item is a substring of every match. It is searched for first, which is ten times cheaper.
@@ -338,18 +564,18 @@ _FORMS: tuple[tuple[str, re.Pattern[str], str, Callable[[re.Match[str]], Any]], 
     # "comm 0x1 rank 0 nranks 2 … Init START" and "… Init COMPLETE"
     ("Init ", _INIT, "init", _init),
     # "comm 0x1 rank 0 nRanks 2 nNodes 2 …"
-    (" nNodes ", _NODES, "nodes", _nodes),
+    (" nNodes ", _NODES, "nodes", lambda found: (found[1], *map(int, found.groups(default="0")[1:]))),
     # "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0": the path of a connection
     (" via ", CHANNEL, "channel", lambda found: read_via(found[1])),
     # "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0": a reduction inside the network
-    ("COLLNET/", _COLLNET, "collnet", _first),
-    ("Using ", _SELECTED, "selected", _first),
-    ("Assigned ", _SELECTED, "selected", _first),
+    ("COLLNET/", _COLLNET, "collnet", itemgetter(1)),
+    ("Using ", _SELECTED, "selected", itemgetter(1)),
+    ("Assigned ", _SELECTED, "selected", itemgetter(1)),
     # "NET/IB : Using [0]rocep1s0f0:1/RoCE …": devices
     (" Using", _BANNER, "banner", _banner),
     # "Connected all rings": a communicator works
     ("Connected all", _CONNECTED, "connected", lambda found: found[2] or ""),
     # "NET/OFI Selected provider is efa"
-    ("rovider is ", _PROVIDER, "provider", _first),
-    (" version", VERSION, "version", _first),
+    ("rovider is ", _PROVIDER, "provider", itemgetter(1)),
+    (" version", VERSION, "version", itemgetter(1)),
 )

@@ -13,20 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .._common.terms import EVIDENCE, Evidence, TransportClass
-from .causes import BY_ID, mtu_differs, name_pins, ranked
+from . import statements as says
+from .causes import BY_ID, EXPLAINED, PINS, Cause
 from .log import NcclLog
-from .model import (
-    LIBFABRIC,
-    RDMA,
-    SOCKETS,
-    TCP_PROVIDERS,
-    Channels,
-    Communicator,
-    Process,
-    is_tcp,
-    matches,
-    merge_channels,
-)
+from .statements import Channels, Communicator, Process, is_tcp, matches, merge_channels
 
 TEXT_REMARK = (
     "This is a text: whoever can make a server print something can forge it. Only files that NCCL itself wrote "
@@ -36,6 +26,9 @@ TEXT_REMARK = (
 _RANK_FIRST = {"error": 0, "mixed": 1, "socket": 2, "unknown": 3}
 # A process chose or used a network: its name, how often, and the process.
 _Use = tuple[str, int, Process]
+Causes = Sequence[Mapping[str, Any]]
+Places = Mapping[str, int | None]
+Pins = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -85,11 +78,11 @@ def transport_class(network: str, process: Process) -> TransportClass:
     """Return ``rdma``, ``tcp`` or ``unknown`` for the name that NCCL prints for a network."""
     if is_tcp(network):
         return "tcp"
-    if matches(network, RDMA):
+    if matches(network, says.RDMA):
         return "rdma"
     # UCX, libfabric and unknown plugins may run over TCP, but not when they read GPU memory directly.
-    if matches(network, LIBFABRIC) and process.provider:
-        return "tcp" if process.provider.partition(";")[0] in TCP_PROVIDERS else "rdma"
+    if matches(network, says.LIBFABRIC) and process.provider:
+        return "tcp" if process.provider.partition(";")[0] in says.TCP_PROVIDERS else "rdma"
     # A NIC may read a GPU's memory in one direction only, which is half of the lines.
     return "rdma" if 0 < sum(count for *_use, count in process.uses()) <= 2 * process.gdr else "unknown"
 
@@ -124,14 +117,6 @@ def decide(processes: Sequence[Process]) -> Verdict:
         if level in ("none", "banner") and kinds & {"fatal", "failure"}:
             return _ERROR
     return _used(found + [(network, 1, process) for network, process in _promised(processes, level)], level)
-
-
-def communicator_verdict(comm: Communicator, process: Process) -> Verdict:
-    """Return what one communicator of a process proves, regardless of the others."""
-    if comm.channels:
-        return _used([(name, sum(devices.values()), process) for name, devices in comm.channels.items()], "channels")
-    idle = comm.crosses_nodes is not False and comm.network
-    return _used([(comm.network, 1, process)], "selection") if idle else UNKNOWN
 
 
 def _used(found: Sequence[_Use], level: Evidence) -> Verdict:
@@ -190,11 +175,7 @@ class Report:
         self.troubles = sorted(hit for hit in hits if BY_ID[hit].kind in ("init", "fatal", "failure"))
         self.complete = all(comm.finished for comm in _begun(log.processes))
         self.failures = [*_transport(self, expect), *_sound(self, expect), *_numbers(self, expect)]
-
-    @property
-    def satisfied(self) -> bool:
-        """Tell whether the expectation is met."""
-        return not self.failures
+        self.satisfied = not self.failures
 
     @property
     def msg(self) -> str:
@@ -230,6 +211,16 @@ def judge_log(log: NcclLog, source: str, expect: Expectation | None = None) -> R
 
 
 def _rank(process: Process, source: str) -> dict[str, Any]:
+    names = ("rank", "nranks", "nodes", "network", "complete", "connected", "channels")
+    found = []
+    for comm in process.communicators.values():
+        used = [(name, sum(devices.values()), process) for name, devices in comm.channels.items()]
+        # What it proves, regardless of the others.
+        verdict = _used(used, "channels")
+        if not used and comm.crosses_nodes is not False and comm.network:
+            verdict = _used([(comm.network, 1, process)], "selection")
+        plain = {name: getattr(comm, name) for name in names}
+        found.append({"id": comm.identity, "gdr_channels": comm.gdr} | plain | verdict._asdict())
     return {
         "host": process.host,
         "pid": process.pid,
@@ -240,9 +231,7 @@ def _rank(process: Process, source: str) -> dict[str, Any]:
         "channels": merge_channels([process]),
         "gdr_channels": process.gdr,
         "nccl_version": process.version,
-        "communicators": [
-            comm.as_dict() | communicator_verdict(comm, process)._asdict() for comm in process.communicators.values()
-        ],
+        "communicators": found,
     }
 
 
@@ -339,27 +328,31 @@ def _counts(processes: Sequence[Process], expect: Expectation) -> list[str]:
 def _may_hide_tcp(name: str) -> bool:
     # The host name of the next line may follow without a line end, as in NET/Socspark2 or NET/spark2. Therefore only
     # the first letter counts: host names rarely start with a capital.
-    other = name[:1].isupper() and not any(full.startswith(name[0]) for full in SOCKETS)
+    other = name[:1].isupper() and not any(full.startswith(name[0]) for full in says.SOCKETS)
     return not other and not name.startswith("gI")
+
+
+def _jobs(processes: Iterable[Process]) -> dict[tuple[str, int], dict[str, dict[int, int]]]:
+    """Return {(commId, ranks): {host: {rank: ranks of its node}}} of the widest communicators."""
+    jobs: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
+    for process in processes:
+        if main := process.main:
+            job = (main.shared_id, main.nranks)
+            # One process may drive several GPUs, each of which is a rank of the same communicator.
+            own = (c for c in process.communicators.values() if (c.shared_id, c.nranks) == job)
+            jobs.setdefault(job, {}).setdefault(process.host, {}).update({c.rank: c.local_ranks for c in own})
+    return jobs
 
 
 def _absent_ranks(processes: Iterable[Process]) -> list[str]:
     """Return the missing ranks of jobs on several hosts; the log of one host need not contain other hosts' ranks."""
-    groups: dict[tuple[str, int], dict[str, set[int]]] = {}
-    # Nodes of the same name (docker --hostname), or without one, have more ranks than one node has.
-    shared: set[tuple[str, int]] = set()
-    for process in processes:
-        if main := process.main:
-            job = (main.shared_id, main.nranks)
-            ranks = groups.setdefault(job, {}).setdefault(process.host, set())
-            ranks |= {c.rank for c in process.communicators.values() if c.nranks == main.nranks}
-            if 0 < main.local_ranks < len(ranks):
-                shared.add(job)
-    return [
-        f"{seen} of {job[1]} ranks of a communicator were seen"
-        for job, hosts in groups.items()
-        if (seen := len(set().union(*hosts.values()))) < job[1] and (len(hosts.keys() - {""}) > 1 or job in shared)
-    ]
+    absent = []
+    for (_shared_id, nranks), hosts in _jobs(processes).items():
+        # Nodes of the same name (docker --hostname), or without one, have more ranks than one node has.
+        shared = any(0 < local < len(ranks) for ranks in hosts.values() for local in ranks.values())
+        if (seen := len(set().union(*hosts.values()))) < nranks and (shared or len(hosts.keys() - {""}) > 1):
+            absent.append(f"{seen} of {nranks} ranks of a communicator were seen")
+    return absent
 
 
 def _begun(processes: Iterable[Process]) -> list[Communicator]:
@@ -373,14 +366,8 @@ def _seen_ranks(processes: Iterable[Process]) -> set[tuple[str, int]]:
     Processes are numbered instead where the log names no communicator.
     """
     speaking = [process for process in processes if process.speaks]
-    # One process may drive several GPUs, each of which is a rank of the same communicator.
-    seen = {
-        (main.shared_id, comm.rank)
-        for process in speaking
-        if (main := process.main)
-        for comm in process.communicators.values()
-        if (comm.shared_id, comm.nranks) == (main.shared_id, main.nranks)
-    }
+    jobs = _jobs(speaking).items()
+    seen = {(shared_id, rank) for (shared_id, _nranks), hosts in jobs for ranks in hosts.values() for rank in ranks}
     return seen or {("", number) for number in range(len(speaking))}
 
 
@@ -390,16 +377,13 @@ def _shown(channels: Channels) -> str:
     return ", ".join(parts)
 
 
-def _because(causes: Iterable[Mapping[str, Any]]) -> str:
+def _because(causes: Causes) -> str:
     cause = next((each for each in causes if each["confidence"] >= 0.3), None)
     return f". Probable cause: {cause['summary']}. {cause['remedy']}" if cause else ""
 
 
 def judge_all(
-    logs: Mapping[str, NcclLog],
-    expect: Expectation,
-    places: Mapping[str, int | None] | None = None,
-    pins: Mapping[str, str] | None = None,
+    logs: Mapping[str, NcclLog], expect: Expectation, places: Places | None = None, pins: Pins | None = None
 ) -> dict[str, Any]:
     """Return the judgement of all sources in the form of docs/interfaces.md, with the same keys for every result.
 
@@ -465,7 +449,7 @@ def _weakest(reports: Sequence[Report], together: Verdict) -> Verdict:
     return together._replace(evidence=min((report.verdict.evidence for report in reports), key=EVIDENCE.index))
 
 
-def _misplaced(reports: Sequence[Report], places: Mapping[str, int | None]) -> list[str]:
+def _misplaced(reports: Sequence[Report], places: Places) -> list[str]:
     """Return the sources that run other ranks than expected; this can be told only if one communicator has them all."""
     ranks = {report.source: sorted({rank for _job, rank in _seen_ranks(report.processes)}) for report in reports}
     total = sum(map(len, ranks.values()))
@@ -478,21 +462,14 @@ def _misplaced(reports: Sequence[Report], places: Mapping[str, int | None]) -> l
     return wrong
 
 
-def _who(report: Report, places: Mapping[str, int | None]) -> str:
+def _who(report: Report, places: Places) -> str:
+    ranks = [process.rank for process in report.processes if process.rank >= 0]
     # A process that failed before it joined a communicator has no rank of NCCL, but its pod has one in the group.
-    rank = places.get(report.source)
-    if rank is None:
-        rank = next((process.rank for process in report.processes if process.rank >= 0), None)
+    rank = next((rank for rank in (places.get(report.source), *ranks) if rank is not None), None)
     return report.source if rank is None else f"rank {rank} ({report.source})"
 
 
-def _message(
-    verdict: Verdict,
-    reports: Sequence[Report],
-    failures: Sequence[str],
-    causes: Sequence[Mapping[str, Any]],
-    count: int,
-) -> str:
+def _message(verdict: Verdict, reports: Sequence[Report], failures: Sequence[str], causes: Causes, count: int) -> str:
     if not failures:
         used = sorted({f"NET/{net}/{dev}" for r in reports for net, devices in r.channels.items() for dev in devices})
         troubles = sorted({trouble for report in reports for trouble in report.troubles})
@@ -501,3 +478,58 @@ def _message(
         return f"{who} over {', '.join(used) or verdict.verdict}, proved by {verdict.evidence}{later}"
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     return f"NCCL transport {verdict.verdict}: {failures[0]}{more}{_because(causes)}"
+
+
+def _relevant(cause: Cause, process: Process) -> float:
+    """Return how much a cause explains, 0 to 1, given the other statements of its process."""
+    used = process.channels or process.selections
+    found_rdma = any(not is_tcp(name) for name in used) if used else bool(process.ib_devices)
+    if cause.kind == "fallback" and found_rdma:
+        # RDMA was found, so this fallback message is harmless.
+        return 0.05 if cause.id != "ofi_no_provider" else 0.3
+    if cause.kind == "fallback" and process.stays_on_node and not process.channels:
+        return 0.1
+    if cause.id == "use_inline" or (cause.id == "inline_and_prepost" and "use_inline" not in process.hits):
+        return 0.0
+    return cause.confidence
+
+
+def _entry(identity: str, process: Process, source: str, line: str, confidence: float) -> dict[str, Any]:
+    entry = BY_ID[identity]._asdict() | {"source": process.pod or source, "line": line, "confidence": confidence}
+    del entry["pattern"]
+    return entry | {"rank": process.rank if process.rank >= 0 else None, "count": 0}
+
+
+def mtu_differs(processes: Iterable[Process], source: str) -> list[dict[str, Any]]:
+    """Return the cause for connections with different MTUs in these processes, or nothing."""
+    seen = {mtu: (process, line) for process in processes for mtu, line in process.mtus.items()}
+    if len(seen) < 2:
+        return []
+    cause, (process, line) = BY_ID["mtu_differs"], seen[min(seen)]
+    return [_entry(cause.id, process, source, line, cause.confidence) | {"count": 1}]
+
+
+def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
+    """Return the causes of all processes, most telling first; one entry per cause with the first line that shows it.
+
+    A cause that another one explains is not listed.
+    """
+    found = {entry["id"]: entry for entry in mtu_differs(processes, source)}
+    for process in processes:
+        for identity, (line, count) in process.hits.items():
+            if confidence := round(_relevant(BY_ID[identity], process), 2):
+                entry = found.setdefault(identity, _entry(identity, process, source, line, confidence))
+                entry["count"] += count
+                entry["confidence"] = max(entry["confidence"], confidence)
+    weak = ("nccl_error", "segfault")
+    telling = [entry for entry in found.values() if entry["confidence"] >= 0.3 and entry["id"] not in weak]
+    named = {word for entry in telling for word in (entry["id"], entry["kind"])}
+    listed = (entry for entry in found.values() if not named.intersection(EXPLAINED.get(entry["id"], ())))
+    return sorted(listed, key=lambda c: (-c["confidence"], c["id"]))
+
+
+def name_pins(causes: Iterable[dict[str, Any]], pins: Mapping[str, str]) -> None:
+    """Put the reason why memory could not be pinned into ``reg_mr``; ``pins`` has a key of PINS per source."""
+    for cause in causes:
+        if cause["id"] == "reg_mr" and (why := PINS.get(pins.get(cause["source"], ""))):
+            cause["summary"], cause["remedy"] = why

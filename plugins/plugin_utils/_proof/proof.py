@@ -15,12 +15,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer, run_in_each
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_FILES, judge_until_final, pod_sources
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.model import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
     judge_sources,
     keep_evidence,
     write_private,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import expectation, nothing_read
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.blinders import VARIABLES, blinds
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.model import is_tcp
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import is_tcp
 
 from .._rules import Rules
 

@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import (
-    CATALOGUE,
-    Cause,
-    find_cause,
-    literals,
-    name_pins,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import CATALOGUE, Cause, find_cause, literals
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import name_pins
 from nccl_lines import SOUND, channel, init, judge, nodes, said
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "nccl" / "causes.yml"
