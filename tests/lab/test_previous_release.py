@@ -22,13 +22,13 @@ from sitecommand import Site, incarnations, revisions
 COVERS = (
     "playbooks/serve.yml",
     "playbooks/tune.yml",
-    "playbooks/verify.yml",
     "plugins/plugin_utils/_serving",
     "plugins/module_utils/_k3s",
     "roles/node_tuning",
 )
 
-COMMIT = "a4be44a"
+# The names of its objects, their labels and probes, and the fields of the ranks differ from those of today.
+COMMIT = "c6202de7"
 GROUP = {"serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}}, "sglang_service_type": "NodePort"}
 # Sends one request after another until a file exists; prints a line for each.
 CLIENT = """
@@ -104,16 +104,10 @@ def test_only_a_group_whose_pods_changed_is_replaced_and_as_a_whole(site: Site, 
     same = revisions(site.pods()) == earlier
     assert (site.incarnations() == before) is same
     assert same or not incarnations(site.pods()) & before
-    site.play("verify")
 
 
 def test_a_second_run_of_this_release_changes_nothing(site: Site, tmp_path: Path) -> None:
     before = site.incarnations()
     with requests(site, tmp_path / "stop"):
-        assert [changed(site.play(playbook)) for playbook in ("fabric", "kubernetes", "serve", "verify")] == [
-            0,
-            0,
-            0,
-            0,
-        ]
+        assert [changed(site.play(playbook)) for playbook in ("kubernetes", "serve")] == [0, 0]
     assert site.incarnations() == before
