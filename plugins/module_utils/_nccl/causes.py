@@ -195,11 +195,11 @@ gloo_interface (failure 0.8, Gloo, transport/tcp/device.cc): GLOO_SOCKET_IFNAME 
     here
   Unable to find address for:
   Name an interface of the pod (ip link), without = and ^
-rank_missing (failure 0.4, PyTorch, TCPStore.cpp): another rank never came to the rendezvous
-  DistStoreError|\d+/\d+ clients joined
+rank_missing (failure 0.4, PyTorch, TCPStore.cpp and socket.cpp): another rank never came to the rendezvous
+  DistStoreError|\d+/\d+ clients joined|client socket has timed out
   Read the log of the rank that is missing: it has the cause
-segfault (failure 0.3, Python's faulthandler; UCX and HPC-X): the process crashed
-  Segfault encountered|Fatal Python error: Segmentation fault
+segfault (failure 0.3, Python's faulthandler; UCX and HPC-X; PyTorch's elastic agent): the process crashed
+  Segfault encountered|Fatal Python error: Segmentation fault|ignal 11 \(S(?:IGSEGV|egmentation fault)
   Read the lines before it, and the kernel's log (dmesg)
 watchdog (failure 0.4, PyTorch, ProcessGroupNCCL.cpp): a collective did not end in time: a rank hangs, died, or waits
     for another one

@@ -278,8 +278,10 @@ _LONGEST_LINE = 1 << 20
 LAST_WORDS = (
     "DistStoreError",
     " clients joined",
+    "client socket has timed out",
     "Segfault encountered",
     "Fatal Python error: Segmentation fault",
+    "ignal 11 (S",
     "Unable to find address for: ",
     "erdma",
 )

@@ -175,15 +175,16 @@ class Watch:
         self.text = render(self.gate.labels, condition, seen, age, self.gate.rails, self._counted, links)
 
     def _look(self, now: float) -> Seen:
-        start, changed = self.history.start, ""
+        start, changed = self.history.start, self._judgement.changed
         try:
             look = self.files.look()
-            start, changed = look.start, look.changed
+            start = look.start
             if look.signature != self._signature and (now >= self._judge_after or start != self.history.start):
                 begun = time.monotonic()
                 self._judged, self._signature = self._judgement.judge(look), look.signature
                 # Very long files must not take the server's processor time.
                 self._judge_after = now + 20 * (time.monotonic() - begun)
+            changed = look.changed or self._judgement.changed
         except OSError as error:
             # A start of the server deletes the files of the start before it. If this stays, the proof is lost.
             self._judged, self._signature = nothing_read(f"NCCL's files can't be read: {error}"), ()

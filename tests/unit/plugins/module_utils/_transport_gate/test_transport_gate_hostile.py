@@ -96,6 +96,25 @@ def test_a_file_that_was_cut_off_is_judged_and_repeated_again(rank: Rank) -> Non
     assert b"".join(repeated.new_lines()) == f"{PREFIX}after the cut\n".encode()
 
 
+@pytest.mark.parametrize("blocks", [1, 70_000])
+def test_a_file_that_is_overwritten_in_place_proves_nothing(rank: Rank, blocks: int) -> None:
+    rank.nccl("1", net="Socket")
+    file = rank.logs / "1" / "g-0-0.40"
+    file.write_text(file.read_text() + f"{PREFIX}Connected all trees\n" * blocks)
+    assert rank.step() == "WrongTransport"
+    said = file.read_text()
+    with file.open("a") as stream:
+        stream.write(f"{PREFIX}NCCL appends\n")
+    assert rank.step() == "WrongTransport"
+    with file.open("r+") as stream:
+        stream.write(said.replace("Socket", "IB").ljust(len(said)))
+    assert [rank.step(20) for _look in range(2)] == ["EvidenceChanged"] * 2
+    assert "g-0-0.40 was overwritten" in rank.api.conditions[-1].message
+    rank.start("2")
+    rank.nccl("2")
+    assert rank.step() == "Proven"
+
+
 def test_a_file_of_zeros_or_without_an_end_proves_nothing(rank: Rank) -> None:
     (rank.logs / "1").mkdir()
     with (rank.logs / "1" / "g-0-0.40").open("wb") as stream:
