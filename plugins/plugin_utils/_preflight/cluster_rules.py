@@ -48,6 +48,7 @@ WHY = {
 
 # Interfaces that Kubernetes itself makes: of flannel (K3s's default), kube-proxy, Calico and Cilium
 _OF_PODS = ("cni", "flannel", "kube-", "cali", "vxlan.calico", "tunl", "cilium", "lxc", "nodelocaldns")
+_NICS = ("en", "eth", "wl", "ww", "usb")
 _DEFAULT_PREFIX = 7
 
 
@@ -112,6 +113,21 @@ def find_taken_rails(host: Host) -> Iterator[Fault]:
             host, "gb10_fabric_rails", network, lambda name: name.startswith(stems), host.known["routes"]
         ):
             yield {**fault, "rail": rail}
+
+
+def find_taken_lan(host: Host) -> Iterator[Fault]:
+    """Yield each bridge and VPN that has a part of the network in which the hosts are managed.
+
+    Another NIC or Wi-Fi in the same network and a wider route of a VPN are usual.
+    """
+    mine = host.management_interface or ""
+    lan = ",".join(host.known["routes"].get(mine, ()))
+    names = ("lo", *_NICS, *_OF_PODS, mine)
+    for fault in (
+        _taken(host, "", lan, lambda name: name.startswith(names), host.known["routes"]) if mine and lan else ()
+    ):
+        if "severity" not in fault:
+            yield {**fault, "key": fault["interface"], "own": mine}
 
 
 def find_lost_dns(host: Host) -> Iterator[Fault]:

@@ -21,6 +21,7 @@ from .cluster_rules import (
     find_lost_dns,
     find_moved,
     find_taken,
+    find_taken_lan,
     find_taken_rails,
 )
 from .host import Fault, Find, Host, fault_if, find_unknown
@@ -202,6 +203,7 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.network.management_missing": _management,
     "preflight.network.cluster": find_taken,
     "preflight.network.rail": find_taken_rails,
+    "preflight.network.lan": find_taken_lan,
     "preflight.network.dns": find_lost_dns,
     "preflight.kubernetes.dns": find_dns,
     "preflight.firewall.closed": _firewall,

@@ -79,6 +79,21 @@ def with_rail(interface: str, network: str) -> Change:
     return both(with_facts(routes={interface: [network]}), host_with(networks={"rail0": "10.100.0.0/16"}))
 
 
+def with_lan(interface: str, network: str) -> Change:
+    routes = with_facts(routes={"enP7s7": ["192.168.10.0/24"], interface: [network]})
+    return both(routes, host_with(management_interface="enP7s7"))
+
+
+# bridges and VPNs in the network of the hosts; usual are other networks, another NIC, a wider route, an unknown LAN
+IN_LAN = (
+    (("docker0", "192.168.10.0/24"), ("docker0", "172.17.0.0/16")),
+    (("br-0c1d", "192.168.10.128/25"), ("wlP9s9", "192.168.10.0/24")),
+    (("virbr0", "192.168.10.1"), ("enp1s0f0v0", "192.168.10.1")),
+    (("tailscale0", "192.168.10.12"), ("tun0", "192.168.0.0/16")),
+    (("wg0", "192.168.10.0/24"), ("wg0", "0.0.0.0/1")),
+)
+
+
 def with_networks(manager: str = "inactive", networkd: str = "active", load: str = "loaded") -> Change:
     return with_facts(
         network_services={
@@ -241,6 +256,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ),
     ("preflight.network.rail", with_rail("docker0", "10.100.7.0/24"), with_rail("enp1s0f0v3", "10.100.7.0/24")),
     ("preflight.network.rail", with_rail("enp1s0f1np1", "10.100.0.1"), with_rail("enP2p1s0f0np0.7", "10.100.0.1")),
+    *(("preflight.network.lan", with_lan(*there), with_lan(*elsewhere)) for there, elsewhere in IN_LAN),
     ("preflight.network.dns", with_facts(nameservers=["10.43.0.10"]), with_facts(nameservers=["10.44.0.10", "x"])),
     ("preflight.kubernetes.dns", host_with(k3s=DNS | {"cluster-dns": "10.44.0.10"}), host_with(k3s=DNS)),
     ("preflight.kubernetes.dns", host_with(k3s=FAR), both(host_with(k3s=FAR), host_with(server=False))),
