@@ -34,7 +34,7 @@ SERVED = {
     "serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}, "server_args": {"watchdog_timeout": 600}},
 }
 CACHE = "/var/lib/gb10-jit-cache"
-OTHER = "localhost/gb10/another-sglang:lab"
+OTHER = "localhost/gb10/another-sglang"
 # Limit of a start without progress, and a load that takes longer, with ten log lines.
 LIMIT, LOAD = 75, 120
 MODELS = "/srv/models"
@@ -76,8 +76,8 @@ def test_another_image_does_not_use_the_kernels_of_the_first_one(site: Site) -> 
     first = keys(site)
     image = site.pods()[0]["spec"]["containers"][0]["image"]
     for node in NODES:
-        site.lab("exec", node, "--", "k3s", "ctr", "images", "tag", image, OTHER)
-    site.play("serve", serving_plan_image=OTHER, **SERVED)
+        site.lab("exec", node, "--", "k3s", "ctr", "images", "tag", image, f"{OTHER}:{image.rpartition(':')[2]}")
+    site.play("serve", gb10_sglang_images_from=f"{OTHER}:{{version}}", **SERVED)
     assert f"Compiling kernels for {FIRST_STEP} s" in site.kubectl("logs", f"{site.group}-0-0", "-c", "sglang")
     assert len(first) == 1
     assert len(keys(site)) == 2
