@@ -27,6 +27,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_./:@ -]*")
 HOSTS = ("192.168.10.11", "192.168.10.12", "192.168.10.13")
 ROLES = ("ansible_host", "ansible_user", "gb10_models_dir", "gb10_management_interface")
 Place = tuple[str | int, ...]
+LOADED: dict[str, dict[str, dict[str, Any]]] = {}
 
 
 def payloads(mark: Path) -> list[Any]:
@@ -128,7 +129,17 @@ def write(path: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def loaded(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the variables of the hosts as Ansible reads and templates them, without those that it adds."""
+    """Return the variables of the hosts as Ansible reads and templates them, without those that it adds.
+
+    What an inventory of the same words gave is not loaded again: many values are left out of it.
+    """
+    words = "".join(file.read_text(encoding="utf-8") for file in sorted(path.rglob("*.yml")))
+    if words not in LOADED:
+        LOADED[words] = read(path)
+    return LOADED[words]
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
     loader = DataLoader()
     inventory = InventoryManager(loader=loader, sources=[str(path)])
     manager = VariableManager(loader=loader, inventory=inventory)
