@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -97,13 +96,15 @@ ODD: dict[str, tuple[Damage, str]] = {
 }
 
 
+FULL = shape_facts(GOOD | {"disks": [{"path": "/srv", "device": 1, "total_gib": 100.0, "free_gib": 1.0}]})[0]
+
+
 def judged(raw: Any) -> tuple[list[str], list[str], str]:
     """Return the rules about an odd host, those about another host with a full disk, and the report."""
     settings = Settings(rdma_mode="restricted")
     facts, misread = shape_facts(raw)
     odd = Host("spark1", facts, server=True, pfs=PFS, rails=RAILS, settings=settings, misread=misread)
-    full = copy.deepcopy(GOOD) | {"disks": [{"path": "/srv", "device": 1, "total_gib": 100.0, "free_gib": 1.0}]}
-    other = replace(odd, name="spark2", facts=shape_facts(full)[0], misread=())
+    other = replace(odd, name="spark2", facts=FULL, misread=())
     findings = check_hosts([odd, other], {})
     rules = {name: [one.rule for one in findings if one.where == name] for name in ("spark1", "spark2")}
     return rules["spark1"], rules["spark2"], format_report([odd, other], findings, 100)
@@ -124,15 +125,16 @@ def test_an_odd_host_has_its_finding(name: str) -> None:
     assert rule in own
 
 
-@pytest.mark.parametrize(("one", "two"), [*combinations(ODD, 2), *combinations(reversed(ODD), 2)])
-def test_two_oddities_at_once_cost_no_finding_of_another_host(one: str, two: str) -> None:
-    raw = copy.deepcopy(GOOD)
-    ODD[one][0](raw)
-    ODD[two][0](raw)
-    own, others, report = judged(raw)
-    assert own
-    assert others == ["preflight.storage.space"]
-    assert "spark2: Ubuntu 24.04.3 LTS, kernel 6.14.0-1013-nvidia; 1 error" in report
+@pytest.mark.parametrize("one", ODD)
+def test_two_oddities_at_once_cost_no_finding_of_another_host(one: str) -> None:
+    for two in ODD:
+        raw = copy.deepcopy(GOOD)
+        ODD[one][0](raw)
+        ODD[two][0](raw)
+        own, others, report = judged(raw)
+        assert own, two
+        assert others == ["preflight.storage.space"], two
+        assert "spark2: Ubuntu 24.04.3 LTS, kernel 6.14.0-1013-nvidia; 1 error" in report, two
 
 
 @pytest.mark.parametrize("raw", [{}, [], "", 3, True])
@@ -146,10 +148,11 @@ def test_facts_that_are_none_at_all(raw: Any) -> None:
 FORMS = [None, "x", 7, [], {}, [[]], {"x": []}, True]
 
 
-@pytest.mark.parametrize(("name", "value"), list(product(sorted(GOOD), FORMS)))
-def test_each_fact_may_have_any_form(name: str, value: Any) -> None:
-    _own, others, _report = judged(copy.deepcopy(GOOD) | {name: value})
-    assert others == ["preflight.storage.space"]
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_each_fact_may_have_any_form(name: str) -> None:
+    for value in FORMS:
+        _own, others, _report = judged(copy.deepcopy(GOOD) | {name: value})
+        assert others == ["preflight.storage.space"], value
 
 
 @pytest.mark.parametrize(
