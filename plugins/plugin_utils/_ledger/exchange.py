@@ -36,6 +36,7 @@ _TREE_EDGES = 3
 # One value of these switches to collectives that are not NCCL's all-reduce, or splits the batch between the ranks.
 _OTHER = {
     "--moe-a2a-backend": "none",
+    "--speculative-moe-a2a-backend": "none",
     "--dp-size": "1",
     "--data-parallel-size": "1",
     "--attn-dp-size": "1",
@@ -57,6 +58,11 @@ _OTHER_SWITCHES = {
     "--enable-hierarchical-cache",
     "--enable-lmcache",
     "--enable-attn-tp-input-scattered",
+    "--enable-scattered-sconv",
+    "--enable-quant-communications",
+    # They change the size of the logits that are gathered, or how.
+    "--enable-fp32-lm-head",
+    "--enable-tp-lm-head-all-to-all",
     "--enable-prefill-cp",
     "--enable-prefill-context-parallel",
     "--enable-nsa-prefill-context-parallel",
