@@ -23,6 +23,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from _collection import IMPORT_ROOT
+
+sys.path.insert(0, IMPORT_ROOT)
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import described
+
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "roles" / "sglang" / "files"
 """Directory of the program that also asks the image of a group."""
@@ -116,12 +122,17 @@ def question(argv: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
     return asked | {"draft_arch": known.get("draft_arch")}
 
 
-def ask(release: Path, cache: Path, questions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Resolve arguments with a release's own code; see ``_sglang_resolver.py`` for questions and answers."""
+def ask(
+    release: Path, cache: Path, questions: Sequence[Mapping[str, Any]], gpu: str = "gb10", count: int = 1
+) -> list[dict[str, Any]]:
+    """Resolve arguments with a release's own code; see ``_sglang_resolver.py`` for questions and answers.
+
+    It pretends nodes with ``count`` known GPUs of the kind ``gpu``.
+    """
     path = os.pathsep.join(str(entry) for entry in prepare(release, cache))
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
     done = subprocess.run(
-        [sys.executable, str(HERE / "_sglang_resolver.py")],
+        [sys.executable, str(HERE / "_sglang_resolver.py"), json.dumps(described(gpu, count))],
         input="".join(json.dumps(dict(question)) + "\n" for question in questions),
         env=clean | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
         check=False,

@@ -1,12 +1,12 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run an SGLang release's complete argument resolution as on a GB10, with the real torch and transformers.
+"""Run an SGLang release's complete argument resolution as on a GPU, with the real torch and transformers.
 
-``_sglang_environment.py`` starts it with the release, its transformers and torch on the path. It reads questions from
-standard input, one JSON object per line (``argv``, ``arch``, ``draft_arch``, ``config``, ``more``, ``draft_config``),
-and answers each with ``{"verdict": …, "message": …, "changes": {key: [given, becomes]}, "resolved": …, "engine": …}``,
-as ``ask_sglang.py`` does in a pod. The model is a directory with only a ``config.json``: that of the question, else
-the defaults of transformers for the architecture.
+``_sglang_environment.py`` starts it with the release, its transformers and torch on the path, and with the GPU to
+pretend as its argument. It reads questions from standard input, one JSON object per line (``argv``, ``arch``,
+``draft_arch``, ``config``, ``more``, ``draft_config``), and answers each with ``{"verdict": …, "message": …,
+"changes": {key: [given, becomes]}, "resolved": …, "engine": …}``, as ``ask_sglang.py`` does in a pod. The model is a
+directory with only a ``config.json``: that of the question, else the defaults of transformers for the architecture.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def judge(module: Any, question: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> int:
     """Answer every line of standard input."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    module = ask_sglang.load(ask_sglang.GB10)
+    module = ask_sglang.load(json.loads(sys.argv[1]))
     for line in sys.stdin:
         with contextlib.redirect_stdout(sys.stderr):
             answer = judge(module, json.loads(line))

@@ -171,8 +171,10 @@ def config_files(asked: argparse.Namespace, argv: Sequence[str]) -> dict[str, tu
     return found
 
 
-def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, tuple[str, Path]]) -> dict[str, Any]:
-    """Return how the release's own resolver changes the arguments; raise ValueError if it can't run.
+def ask_release(
+    report: Report, argv: Sequence[str], configs: Mapping[str, tuple[str, Path]], gpu: str, count: int
+) -> dict[str, Any]:
+    """Return how the release's own resolver changes the arguments on these GPUs; raise ValueError if it can't run.
 
     ``configs`` are the result of `config_files`.
     """
@@ -185,7 +187,7 @@ def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, tuple
         for key, (_name, path) in configs.items():
             question[key] = json.loads(path.read_text(encoding="utf-8"))
         release = sglang_catalogue.unpack(report.judged_by)
-        return _sglang_environment.ask(release, sglang_catalogue.CACHE, [question])[0]
+        return _sglang_environment.ask(release, sglang_catalogue.CACHE, [question], gpu, count)[0]
     except (OSError, ValueError) as problem:
         raise ValueError(f"--model-config or --draft-config: {problem}") from problem
     except (sglang_catalogue.ReleaseError, _sglang_environment.SetupError) as problem:
@@ -210,7 +212,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         argv = clean_argv(everything[split + 1 :])
         report, memory = answer(asked, argv)
-        deep = ask_release(report, argv, config_files(asked, argv)) if asked.deep else None
+        files = config_files(asked, argv)
+        deep = ask_release(report, argv, files, asked.gpu, asked.gpus_per_node) if asked.deep else None
     except ValueError as problem:
         result: dict[str, Any] = {
             "sglang": asked.sglang,

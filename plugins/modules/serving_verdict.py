@@ -257,6 +257,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     ranks = [int(each["rank"]) for each in options["ranks"]]
     part = Slice(options["timeout"], options["progress"])
     try:
+        if not options["gpu"]:
+            raise ValueError("the GPU of this platform is not known: set sglang_verdict_gpu")
         # The program ends before the wait for it does, so that it can say which ranks it did not reach.
         asked = question(options["ranks"], options["files"], options["gpu"], max(1, options["timeout"] * 9 // 10))
         pod = verdict_pod(

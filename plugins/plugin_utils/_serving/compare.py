@@ -37,13 +37,12 @@ def asked(argv: Sequence[str], version: str, history: History) -> dict[str, Any]
 def unforeseen(resolved: Mapping[str, Any], info: Mapping[str, Any]) -> list[str]:
     """Return a line for every setting that the server runs with another value than its image resolved before the start.
 
-    ``resolved`` are the head's values as the image's check returns them. Only plain values can be compared.
+    ``resolved`` are the head's values as the image's check returns them.
     """
-    plain = (str, int, float, type(None))
     return [
         f"{key}: the check of the image expected {value}, runs {info[key]}"
         for key, value in sorted(resolved.items())
-        if key in info and isinstance(value, plain) and isinstance(info[key], plain) and value != info[key]
+        if key in info and value != info[key]
     ]
 
 

@@ -213,7 +213,8 @@ class Plan:
     """One serving group, complete before anything is started. A plan with errors has no ranks.
 
     ``rendezvous`` is None for a group of one node, ``models_dir`` is a directory of every node (empty where SGLang
-    downloads the model), ``mtu`` is the fabric's in bytes, ``waived`` what waived rules said.
+    downloads the model), ``mtu`` is the fabric's in bytes, ``waived`` what waived rules said,
+    ``gpu`` the GPUs of a node for the image's check (empty for an unknown platform).
     The other fields are those of the inputs.
     """
 
@@ -241,6 +242,7 @@ class Plan:
     load: Load | None = None
     mtu: int = 0
     waived: Mapping[str, Any] = field(default_factory=dict)
+    gpu: Mapping[str, Any] = field(default_factory=dict)
 
     def needed_patches(self) -> list[str]:
         """Return the names of the patches that this release needs, in the order in which they run."""

@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 
 from .._fabric.attachments import sriov_resource
+from .._sglang.facts import GPUS, described
 from .._sglang.memory import two_digits
 from .cables import POD_INTERFACE, Cabling, cable_env, cables, merges_ports
 from .checks import check, fabric_env, log_env, platform_env, select_vfs
@@ -52,6 +53,7 @@ def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Set
         memory=profile.memory,
         load=profile.load,
         mtu=(fabric or {}).get("mtu", 0),
+        gpu=described(settings.platform, settings.gpus_per_node) if settings.platform in GPUS else {},
     )
     if fabric is None or has_errors(findings):
         return plan, findings

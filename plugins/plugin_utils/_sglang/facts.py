@@ -18,6 +18,20 @@ GPUS: dict[str, tuple[int, bool, float]] = {
     "h100": (90, False, 79.0),
 }
 """Known GPUs: compute capability, whether CPU and GPU share memory, and the visible GiB."""
+PROCESSORS = {"gb10": 48, "b300": 148, "b200": 148, "h200": 132, "h100": 132}
+"""Streaming multiprocessors of the known GPUs, as CUDA reports them."""
+
+
+def described(gpu: str, count: int) -> dict[str, object]:
+    """Return a known GPU as SGLang's questions about it are answered without one; ``memory`` is in GiB."""
+    capability, _unified, memory = GPUS[gpu]
+    return {
+        "name": f"NVIDIA {gpu.upper()}",
+        "capability": list(divmod(capability, 10)),
+        "count": count,
+        "memory": memory,
+        "processors": PROCESSORS[gpu],
+    }
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,6 @@ from typing import Any
 MARK = "gb10-verdict "
 """Start of each line with an answer; SGLang and its packages print other lines."""
 GIB = 2**30
-GB10 = {"name": "NVIDIA GB10", "capability": [12, 1], "count": 1, "memory": 119, "processors": 48}
 
 KERNELS = frozenset({"flashinfer", "gguf", "jsonschema", "quack", "scipy", "sgl_kernel", "soundfile", "torchaudio",
                      "torchvision", "triton", "vllm"})  # fmt: skip
@@ -243,6 +242,16 @@ def load(gpu: Mapping[str, Any]) -> Any:
         return importlib.import_module("sglang.srt.server_args")
 
 
+def plain(value: Any) -> Any:
+    """Return a value as the JSON of ``/server_info`` has it: SGLang's objects as their fields, others as text."""
+
+    def fields(other: Any) -> Any:
+        names = getattr(other, "__dataclass_fields__", None) or getattr(other, "__struct_fields__", None)
+        return {name: getattr(other, name) for name in names} if names else str(other)
+
+    return json.loads(json.dumps(value, default=fields))
+
+
 def resolve(module: Any, argv: Sequence[str]) -> dict[str, Any]:
     """Return the resolved values of a command line and the changed ones; raise what the release raises.
 
@@ -252,7 +261,7 @@ def resolve(module: Any, argv: Sequence[str]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="sglang")
     module.ServerArgs.add_cli_args(parser)
     parsed = parser.parse_args(list(argv))
-    given = dict(vars(parsed))
+    given = plain(vars(parsed))
     # It also reads files that the command line names. Since 0.5.20 it does not resolve.
     prepared = hasattr(module, "prepare_server_args")
     made = module.prepare_server_args(list(argv)) if prepared else module.ServerArgs.from_cli_args(parsed)
@@ -260,12 +269,12 @@ def resolve(module: Any, argv: Sequence[str]) -> dict[str, Any]:
         made.resolve_once()
     made.check_server_args()
     values = made.resolved_dict() if hasattr(made, "resolved_dict") else vars(made)
-    known = {key: value for key, value in values.items() if key in given and key not in SAYS_NOTHING}
-    text = json.dumps(known, sort_keys=True, default=str)
+    known = plain({key: value for key, value in values.items() if key in given and key not in SAYS_NOTHING})
+    text = json.dumps(known, sort_keys=True)
     changes = {key: [given[key], value] for key, value in known.items() if given[key] != value}
     return {
         "changes": changes,
-        "overruled": {key: both for key, both in changes.items() if both[0] != parser.get_default(key)},
+        "overruled": {key: both for key, both in changes.items() if both[0] != plain(parser.get_default(key))},
         "resolved": known,
         "engine": hashlib.sha256(text.encode()).hexdigest()[:16],
     }
@@ -294,7 +303,7 @@ def judge(module: Any, argv: Sequence[str], names: Mapping[str, str] | None = No
     empty: dict[str, Any] = {"changes": {}, "overruled": {}, "resolved": {}, "engine": ""}
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            text = json.dumps(resolve(module, argv), default=str)
+            text = json.dumps(resolve(module, argv))
         return {"verdict": "accepted", "message": "", **json.loads(named(text))}
     except SystemExit as end:
         lines = said.getvalue().strip().splitlines()

@@ -128,6 +128,12 @@ def test_the_pod_is_as_the_owner_of_the_cluster_wants_it(capsys: Capture) -> Non
     assert (pod["spec"]["imagePullSecrets"], pod["metadata"]["labels"]["team"]) == ([{"name": "registry"}], "a")
 
 
+def test_a_platform_whose_gpu_nobody_knows_is_unknown(capsys: Capture) -> None:
+    _status, result = ask(capsys, gpu={})
+    assert (result["verdict"], Cluster.made) == ("unknown", {})
+    assert "set sglang_verdict_gpu" in result["msg"]
+
+
 def test_check_mode_asks_nothing(capsys: Capture) -> None:
     _status, result = ask(capsys, _ansible_check_mode=True)
     assert (result["verdict"], Cluster.made) == ("unknown", {})

@@ -94,6 +94,7 @@ class ServerArgs:
     @staticmethod
     def add_cli_args(parser):
         parser.add_argument("--model-path")
+        parser.add_argument("--served")
     @classmethod
     def from_cli_args(cls, parsed):
         made = cls()
@@ -137,6 +138,13 @@ def test_a_kernel_that_needs_a_driver_is_replaced(tmp_path: Path) -> None:
     path = release(tmp_path, "pass", "import sgl_kernel, triton\nfrom sgl_kernel.ops import Gemm\nfrom vllm import x")
     (answer,) = ask(path, ["--model-path", "a"])
     assert answer["verdict"] == "accepted", answer
+
+
+def test_an_object_is_shown_by_its_fields_as_the_server_reports_it(tmp_path: Path) -> None:
+    more = "import dataclasses\n@dataclasses.dataclass\nclass Graphs:\n    sizes: tuple[int, ...] = (1, 2)"
+    (answer,) = ask(release(tmp_path, "self.model_path = 'm'; self.served = Graphs()", more), ["--served", "a"])
+    assert answer["resolved"]["served"] == {"sizes": [1, 2]}
+    assert answer["overruled"] == {"served": ["a", {"sizes": [1, 2]}]}
 
 
 def test_the_node_s_directory_is_shown_and_not_the_temporary_one(tmp_path: Path) -> None:

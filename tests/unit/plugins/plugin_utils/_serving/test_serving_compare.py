@@ -80,6 +80,10 @@ def test_versions_are_compared_by_their_meaning(profile: str, runs: str, same: b
 
 
 def test_a_setting_that_differs_from_what_the_image_resolved_is_a_finding() -> None:
-    resolved = {"page_size": 64, "tp_size": 4, "mem_fraction_static": 0.87, "graphs": {"a": 1}, "absent": 1}
-    info = {"page_size": 1, "tp_size": 4, "mem_fraction_static": 0.87, "graphs": {"a": 2}}
-    assert compare.unforeseen(resolved, info) == ["page_size: the check of the image expected 64, runs 1"]
+    resolved = {"page_size": 64, "tp_size": 4, "mem_fraction_static": 0.87, "graphs": {"bs": [1]}, "absent": 1}
+    info = {"page_size": 1, "tp_size": 4, "mem_fraction_static": 0.87, "graphs": {"bs": [2]}}
+    expected = "the check of the image expected"
+    assert compare.unforeseen(resolved, info) == [
+        f"graphs: {expected} {{'bs': [1]}}, runs {{'bs': [2]}}",
+        f"page_size: {expected} 64, runs 1",
+    ]

@@ -140,6 +140,17 @@ def test_a_single_node_needs_neither_fabric_nor_rendezvous() -> None:
     assert "--dist-init-addr" not in only.argv
     assert "NCCL_NVLS_ENABLE" not in only.env
     assert plan.expect == Expectation(ranks=4, nodes=1)
+    assert plan.gpu == {}
+
+
+@pytest.mark.parametrize(
+    ("platform", "count", "name", "capability"),
+    [("gb10", 1, "NVIDIA GB10", [12, 1]), ("b300", 4, "NVIDIA B300", [10, 3]), ("h200", 8, "NVIDIA H200", [9, 0])],
+)
+def test_the_image_is_asked_as_on_the_platform(platform: str, count: int, name: str, capability: list[int]) -> None:
+    one = settings(nodes=("a",), gpus_per_node=count, platform=platform)
+    gpu = plan_group({}, profile(nodes=1, tp=count), one)[0].gpu
+    assert (gpu["name"], gpu["capability"], gpu["count"]) == (name, capability, count)
 
 
 @pytest.mark.parametrize(
