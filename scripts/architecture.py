@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from _collection import ROOT, run
 from _generated import main, table
 
 PLUGINS = ROOT / "plugins"
+SIDES = {path.name for path in PLUGINS.iterdir()}
 PREFIX = "ansible_collections.gb10.cluster.plugins."
 PAGE = ROOT / "docs" / "architecture.md"
 UTILS = ("module_utils", "plugin_utils")
@@ -31,10 +33,20 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(PLUGINS).with_suffix("").parts)
 
 
-def imported_names(path: Path) -> Iterator[str]:
-    """Yield every module that a file imports: the collection's without its prefix, others by their full name."""
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imported_names(path: Path) -> tuple[str, ...]:
+    """Return every module that a file imports: the collection's without its prefix, others by their full name."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
     package = module_name(path).split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -46,12 +58,13 @@ def imported_names(path: Path) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" if _is_package(base) else base for alias in node.names)
 
 
+@cache
 def _is_package(name: str) -> bool:
     return (PLUGINS / Path(*name.split("."))).is_dir()
 
 
 def is_ours(name: str) -> bool:
-    return name.split(".", maxsplit=1)[0] in {path.name for path in PLUGINS.iterdir()}
+    return name.split(".", maxsplit=1)[0] in SIDES
 
 
 def unit(name: str) -> str:
