@@ -57,15 +57,19 @@ def unit(command: str, *settings: str) -> str:
     return "\n".join(["[Service]", f"ExecStart={command}", *settings, ""])
 
 
-def rank(number: int, size: int, memory: str) -> str:
+def started(number: int, words: str = "") -> str:
+    return f"/usr/bin/python3 /opt/start_rank.py --nccl-logs /run/gb10-test/nccl-{number} {words} -- "
+
+
+def rank(number: int, size: int, by: str, *settings: str) -> str:
     ready = f"/run/gb10-test/rank@{number}"
-    start = f"/usr/bin/python3 /opt/start_rank.py --nccl-logs /run/gb10-test/nccl-{number} {memory}"
     return unit(
-        f"{start} -- {PROGRAM} server {size} {30000 + 10 * number} {ready}",
+        f"{by}{PROGRAM} server {size} {30000 + 10 * number} {ready}",
         f"ExecStartPre=/bin/rm -f {ready}",
         "Slice=pods.slice",
         "Restart=on-failure",
         "RestartSec=5",
+        *settings,
     )
 
 
@@ -98,8 +102,8 @@ def files(directory: Path) -> dict[str, str]:
         **{f"{place}/ca.crt": pem.read_text() for place in SECRETS},
         **{f"{place}/token": "t" for place in SECRETS},
         "opt/api.pem": pem.read_text() + key.read_text(),
-        f"{units}/rank@0.service": rank(0, 32, ""),
-        f"{units}/rank@1.service": rank(1, SERVER, f"--memory {SERVER / 1024} 0.95 3.5 3.5 300"),
+        f"{units}/rank@0.service": rank(0, 32, started(0)),
+        f"{units}/rank@1.service": rank(1, SERVER, started(1, f"--memory {SERVER / 1024} 0.95 3.5 3.5 300")),
         f"{units}/api.service": unit(f"{PROGRAM} api /opt/api.pem g-0-0 g-1-0"),
         f"{units}/sidecar.service": sidecar(LIMITS),
         f"{units}/supervisor.service": unit(
@@ -223,14 +227,15 @@ def start_the_group(host: Host) -> None:
 
 
 def test_a_rank_drops_its_own_files_from_a_full_page_cache_and_refuses_that_of_others(host: Host) -> None:
-    start = "/usr/bin/python3 /opt/start_rank.py --nccl-logs /run/gb10-test/nccl-1 --memory 0.1 0.95 3.5 3.5 16"
+    small = "--memory 0.1 0.95 3.5 3.5 16"
     host.fill_the_page_cache()
-    refused = host.do(f"{start} -- /bin/true 2>&1", ok=False)
+    refused = host.do(f"{started(1, small)}/bin/true 2>&1", ok=False)
     print(refused)
     assert "GiB are free" in refused and "Let the node drop its caches (node_tuning_drop_caches: true" in refused
     # As a user without any privilege, who may only read the model.
     host.do("mkdir /var/model; mv /var/weights /var/model/; chmod 777 /run/gb10-test/nccl-1")
-    said = host.do(f"setpriv --reuid=65534 --clear-groups {start} --model /var/model -- /bin/echo started 2>&1")
+    start = started(1, f"{small} --model /var/model")
+    said = host.do(f"setpriv --reuid=65534 --clear-groups {start}/bin/echo started 2>&1")
     print(said)
     assert said.endswith("started")
     host.do("rm -rf /var/model; chmod 755 /run/gb10-test/nccl-1; chown root /run/gb10-test/nccl-1/*")
@@ -268,9 +273,9 @@ def test_the_group_is_stopped_and_comes_back_while_ssh_answers(host: Host) -> No
 def test_without_the_guard_the_same_hog_silences_the_host(host: Host) -> None:
     host.do("systemctl stop hog; systemctl stop supervisor sidecar api 'rank@*'; rm -f /run/gb10-test/rank@*", ok=False)
     play(host.machines, *UNGUARDED, playbook=TUNE)
-    host.put(
-        {"etc/systemd/system/rank@1.service": rank(1, SERVER, ""), "etc/systemd/system/sidecar.service": sidecar(None)}
-    )
+    # start_rank.py would make the server the first to be ended; the kernel alone does not see what CUDA takes.
+    alone = rank(1, SERVER, "", "OOMScoreAdjust=-1000")
+    host.put({"etc/systemd/system/rank@1.service": alone, "etc/systemd/system/sidecar.service": sidecar(None)})
     assert "active" not in host.do("systemctl is-active gb10-memory earlyoom", ok=False).split()
     assert host.do("cat /sys/fs/cgroup/system.slice/memory.min") == "0"
     host.do("echo 3 > /proc/sys/vm/drop_caches")
