@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from labcommand import LabCommand, changed
-from sitecommand import Site, is_ready
+from sitecommand import Site, incarnations, is_ready
 
 COVERS = (
     "roles/existing_cluster",
@@ -178,8 +178,15 @@ def test_a_group_is_served_proved_shown_and_stopped_with_exactly_these_rights(si
     said = site.play("serve", **user, **EXISTING)
     assert changed(said) > 0
     assert "The kubeconfig may not list nodes. Not checked: whether they are ready" in said
+    assert "(SIMULATED) in the image accepts the command lines of all 2 ranks." in said
     assert all(map(is_ready, site.pods()))
     assert changed(site.play("serve", **user, **EXISTING)) == 0
+    running = incarnations(site.pods())
+    # The image of 0.5.23 refuses flags of 0.5.13, for which the plan refuses the default preset with its drafter.
+    wrong = {"serving_plan_preset": "baseline", "serving_plan_sglang_version": "0.5.13"}
+    wrong |= {"serving_plan_image": "localhost/gb10/sglang-standin:0.5.23", "gb10_sglang_images_from": ""}
+    assert "[serving.verdict.refused]" in " ".join(site.play("serve", check=False, **wrong, **user, **EXISTING).split())
+    assert incarnations(site.pods()) == running
     site.play("verify", **user, **EXISTING)
     assert "rank 0" in site.play("serve_status", instance=site.group, **user, **EXISTING)
     said = site.play("reset", check=False, gb10_kube_context="gb10", existing_cluster_reset_confirm="yes", **EXISTING)

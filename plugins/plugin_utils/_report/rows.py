@@ -176,7 +176,18 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     known = [r for r in records if r.get("kind") == "result" and r["cell"] in rows]
     for record in (r for r in known if "key" not in r or current([r], plan)):
         _measured(rows[record["cell"]], record)
+    _name_engines(report.rows)
     return report
+
+
+def _name_engines(rows: Sequence[Row]) -> None:
+    """Give rows that are one engine by the image's own resolver the same key, whatever the plan expected."""
+    said: dict[str, str] = {}
+    for row in rows:
+        if engine := row.environment.get("engine"):
+            said.setdefault(row.key, f"{engine}|{row.key.partition('|')[2]}")
+    for row in rows:
+        row.key = said.get(row.key, row.key)
 
 
 def _workload(name: str) -> str:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -101,6 +103,10 @@ def environment(evidence: Evidence, origin: Mapping[str, Any]) -> dict[str, Any]
         **origin,
     }
     seen: dict[str, Any] = {}
+    if engine := (plan.get("image_verdict") or {}).get("engine"):
+        # The image resolves arguments; its variables can change the engine too.
+        own = {name: value for name, value in ranks[0].get("env", {}).items() if name.startswith("SGLANG_")}
+        seen["engine"] = hashlib.sha256(json.dumps([engine, own], sort_keys=True).encode()).hexdigest()[:16]
     if evidence.image_ids:
         seen["image_id"] = evidence.image_ids
     if evidence.kernels:

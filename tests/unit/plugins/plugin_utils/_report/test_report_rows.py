@@ -109,6 +109,17 @@ def test_only_the_last_plan_counts_and_what_was_measured_for_it() -> None:
     assert from_records("again", [plan, a, other]).ranked == []
 
 
+def test_cells_that_the_image_resolves_to_one_engine_are_repetitions_of_each_other() -> None:
+    a, b = (measured(cell, rate, environment={"engine": "e"}) for cell, rate in (("a", 200.0), ("b", 202.0)))
+    cells = [{"id": name, "labels": {"depth": name}, "status": "run", "key": f"{name}|roce|i|{{}}"} for name in "abc"]
+    report = from_records("depths", [PLAN | {"cells": cells}, a, b, measured("c", 100.0)])
+    assert [row.key for row in report.rows] == ["e|roce|i|{}", "e|roce|i|{}", "c|roce|i|{}"]
+    assert winners(report)[0].tok_s == 201.0
+    # Another transport is another engine.
+    cells[1]["key"] = "b|socket|i|{}"
+    assert len({row.key for row in from_records("depths", [PLAN | {"cells": cells}, a, b]).rows}) == 3
+
+
 def test_every_excluded_cell_says_why() -> None:
     rows = {r.id: (r.status, r.reason) for r in from_records("nemotron", RECORDS).rows}
     assert rows["c"] == ("duplicate", "SGLang resolves it to the same engine as depth 5/5")

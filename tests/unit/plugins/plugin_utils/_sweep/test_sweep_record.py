@@ -230,5 +230,16 @@ def test_a_cell_fails_in_the_first_stage_that_left_no_evidence(
         assert record["environment"]["transport"] == {"satisfied": False, "msg": "no port is left"}
 
 
+def test_the_record_names_the_engine_that_the_image_resolved() -> None:
+    def engine(verdict: dict[str, Any], **env: str) -> Any:
+        rank = {"argv": [], "node": "a", "networks": [], "env": env}
+        return environment(Evidence(plan={"ranks": [rank], "image_verdict": verdict}), {}).get("engine")
+
+    one = engine({"engine": "e"}, NCCL_DEBUG="INFO")
+    assert one == engine({"engine": "e"})
+    assert len({one, engine({"engine": "f"}), engine({"engine": "e"}, SGLANG_X="1"), engine({}), None}) == 4
+    assert engine({}) is None
+
+
 def test_the_record_of_an_external_server_has_no_requested_settings() -> None:
     assert environment(Evidence(server={"tp_size": 1}), {"commit": "abc1"}) == {"server": {"tp_size": 1}}
