@@ -45,6 +45,14 @@ def test_what_is_only_about_k3s_is_refused(name: str) -> None:
     assert plays(name)[0]["vars"]["needed_provider"] == "k3s"
 
 
+def test_a_group_is_proven_after_an_update_as_by_playbook_verify() -> None:
+    proofs = [
+        {use[1:] for play in plays(name) for use in uses(play) if use[0] == "gb10.cluster.nccl_verify"}
+        for name in ("group_start", "verify")
+    ]
+    assert proofs[0] == proofs[1]
+
+
 def test_no_other_playbook_changes_the_cluster() -> None:
     known = {"kubernetes", "reset", "backup", "restore", "upgrade", "group_start", "group_stop"}
     others = {path.stem for path in PLAYBOOKS.glob("*.yml")} - known
