@@ -1,9 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deploy each RDMA mode with the same play; check its Pod Security level, its pods and its transport.
+"""Deploy the RDMA modes with device plugins by the same play; check their Pod Security level, pods and transport.
 
-One lab of two nodes runs one mode after another; in each mode the models are in a directory of the nodes.
+One lab of two nodes runs one mode after another; in each mode the models are in a directory of the nodes. Most other
+tests of the lab run in the mode privileged.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sitecommand import Site, is_ready
 COVERS = ("roles/device_plugins", "roles/multus", "plugins/plugin_utils/_serving", "plugins/filter/sriov_resources.yml")
 
 MODELS = ("google--gemma-4-31B-it", "google--gemma-4-31B-it-assistant")
-LEVELS = {"privileged": "privileged", "ipc_lock": "privileged", "restricted": "restricted"}
+LEVELS = {"ipc_lock": "privileged", "restricted": "restricted"}
 # 1 << 14, IPC_LOCK in /proc/PID/status
 IPC_LOCK = 0x4000
 PCI = """
@@ -102,15 +103,12 @@ def refuse_without_devices(site: Site, reason: str) -> None:
     """Replace rank 1 by a pod without device nodes, which must not become ready; its condition has this reason."""
     place, worker = "/spec/template/spec/containers/0", site.get(f"statefulset/{site.group}-1")
     container = worker["spec"]["template"]["spec"]["containers"][0]
-    if container.get("securityContext", {}).get("privileged"):
-        change = {"op": "replace", "path": f"{place}/securityContext/privileged", "value": False}
-    else:
-        own = {
-            kind: {name: of for name, of in amounts.items() if not name.startswith(("rdma/", "gb10.cluster/"))}
-            for kind, amounts in container["resources"].items()
-        }
-        assert own != container["resources"]
-        change = {"op": "replace", "path": f"{place}/resources", "value": own}
+    own = {
+        kind: {name: of for name, of in amounts.items() if not name.startswith(("rdma/", "gb10.cluster/"))}
+        for kind, amounts in container["resources"].items()
+    }
+    assert own != container["resources"]
+    change = {"op": "replace", "path": f"{place}/resources", "value": own}
     old = site.pods()[1]["metadata"]["uid"]
     site.kubectl("patch", f"statefulset/{site.group}-1", "--type=json", "-p", json.dumps([change]))
     site.kubectl("delete", "pod", f"{site.group}-1-0", "--grace-period=0", "--force")
