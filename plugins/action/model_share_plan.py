@@ -63,4 +63,4 @@ class ActionModule(ControllerAction):
         if failed:
             return {**result, "needed": False}
         nodes = {name: asdict(node) for name, node in plan.nodes.items()}
-        return {**result, "needed": plan.needed, "nodes": nodes, "table": plan.table}
+        return {**result, "needed": plan.needed, "rounds": plan.rounds, "nodes": nodes, "table": plan.table}

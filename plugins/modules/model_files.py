@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._models import control, staged, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import staged, store
 
 PROC = Path("/proc")
 SLICE_SECONDS = 20
@@ -63,11 +63,6 @@ def remove(root: Path, models: list[staged.Staged], repo: str, there: str, check
     """Return the result of removing one model; refuse one that a program uses. ``there`` names all models."""
     if not models:
         return {"changed": False, "msg": f"{repo} is not in {root}. There: {there}."}
-    if control.Control(root / control.DIRECTORY).is_locked():
-        message = (
-            f"A transfer of models runs on this node, and may write {repo}. Wait until it has ended, and run again."
-        )
-        return {"changed": False, "failed": True, "msg": message}
     (model,) = models
     using = staged.users(model, commands())
     if using:

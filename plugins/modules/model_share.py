@@ -5,110 +5,87 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable
-from itertools import groupby
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._models import control, fetch, share, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, serve, share, store
 
-# Seconds without a sign of the controller after which another run may end a transfer.
-ABANDONED = 30
-# Seconds that a run waits for an earlier transfer to end or to be abandoned.
-PATIENCE = 45
+SHOWN = 5  # reasons why files are missing
 
 
-def start(options: dict[str, Any], at: control.Control) -> dict[str, Any]:
-    """Start the process. Raise OSError; fail if another transfer runs here."""
-    deadline = time.monotonic() + PATIENCE
-    while not at.acquire():
-        if float(at.read().get("age", 0)) > ABANDONED:
-            at.stop()
-        elif time.monotonic() > deadline:
-            who = f"Another transfer of models runs on this node, by process {at.read().get('pid')}"
-            return {"failed": True, "msg": f"{who}. Wait until it has ended, and run again."}
-        else:
-            time.sleep(1)
-
-    def work(report: Callable[[str], None]) -> None:
-        run = share.Share(options, at)
-        try:
-            run.listen()
-        except OSError as error:
-            where = f"Port {options['port']} can't be opened on {', '.join(options['addresses'])}: {error}"
-            report(f"{where}. Another program may use it: choose another one with models_share_port.")
-            return
-        signal.signal(signal.SIGTERM, lambda *_arguments: run.stop())
-        at.write(run.status())
-        report("")
-        run.run()
-        at.remove()
-
-    problem = control.detach(work)
-    if problem:
-        at.remove()
-    at.release()
-    count = sum(len(model["files"]) for model in options["models"])
-    running = f"The transfer is running: {count} files of {len(options['models'])} models."
-    return {"failed": True, "msg": problem} if problem else {"msg": running}
+def serve_files(options: dict[str, Any]) -> dict[str, Any]:
+    """Start to serve the files of this node. Raise OSError."""
+    process = Path(options["process"])
+    serve.stop(process)
+    peers = {way["to"] for peer in options["peers"] for way in peer["paths"]}
+    serving = serve.Serving(share.items_of(options["models"]), peers, options["secret"])
+    try:
+        serving.bind(options["addresses"], options["port"])
+    except OSError as error:
+        where = f"Port {options['port']} can't be opened on {', '.join(options['addresses'])}: {error}"
+        advice = "Another program may use it: choose another one with models_share_port"
+        return {"failed": True, "msg": f"{where}. {advice}."}
+    serve.start(process, serving, options["orphan_seconds"], options["longest_seconds"])
+    return {"msg": f"{len(serving.files)} files are served on {', '.join(options['addresses'])}."}
 
 
-def planned(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what a transfer would fetch."""
-    left = 0
-    for directory, items in groupby(share.items_of(options["models"]), key=lambda item: item.directory):
-        recorded = store.read_marker(directory).get("files") or {}
-        left += store.needed_bytes(directory, store.missing(directory, [item.file for item in items], recorded))
-    return {"changed": left > 0, "msg": f"{store.human(left)} would be fetched."}
-
-
-def watch(options: dict[str, Any], at: control.Control) -> dict[str, Any]:
-    """Wait until the transfer is done or the slice is over; return its state."""
-    begun, first = time.monotonic(), at.read()
-    while True:
-        # Read before the question: a process that ends in between has written its last status.
-        running = at.is_locked()
-        status = at.read()
-        if not running:
-            why = "It was not started, or it was killed. Run again: files that are there are kept"
-            return {"failed": True, "done": False, "msg": f"No transfer runs on this node. {why}."}
-        at.touch()
-        if status.get("done") or status.get("error") or time.monotonic() - begun > options["slice_seconds"]:
-            break
-        time.sleep(0.5)
-    seconds = max(time.monotonic() - begun, 0.001)
-    result = {"changed": bool(status.get("changed")), "done": bool(status.get("done")), "status": status}
-    if status.get("error"):
+def fetch_files(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Return the result of one slice. Raise OSError."""
+    items, is_hub = share.items_of(options["models"]), options["state"] == "downloaded"
+    hub = share.Source("the hub", fetch.Hub(options["url"], options["token"], share.TIMEOUT))
+    sources = [hub] if is_hub else share.peers_of(options["peers"], options["port"], options["secret"])
+    progress = share.Progress(**options["progress"])
+    slice_ = share.Slice(items, sources, is_hub, progress)
+    lacking = slice_.missing()
+    before, begun = left_of(lacking), time.monotonic()
+    if check_mode:
+        return {"changed": before > 0, "msg": f"{store.human(before)} would be fetched."}
+    # Nodes begin with different files, so that they soon have something for each other.
+    first = options["place"] * len(lacking) // (len(options["peers"]) + 1)
+    wanted = [item for item in lacking[first:] + lacking[:first] if not is_hub or item.name in options["hub"]]
+    ended = slice_.run(wanted, options["streams"], options["slice_seconds"])
+    missing = slice_.missing()
+    result = {"changed": slice_.changed, "done": ended, "progress": asdict(progress), "lacking": len(missing)}
+    expected = set(missing) & set(wanted) if ended and not options["may_lack"] else set()
+    if slice_.error or expected:
+        reasons = [slice_.error] if slice_.error else [f"{name} {why}" for name, why in sorted(slice_.why.items())]
+        more = [f"and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
+        said = "; ".join([*reasons[:SHOWN], *more]) or "no other node has them"
         advice = "Run again when this is repaired: files that are there are kept"
-        return result | {"failed": True, "msg": f"The models can't be fetched: {status['error']}. {advice}."}
-    return result | {"msg": progress(status, status["present_bytes"] - first.get("present_bytes", 0), seconds)}
+        return result | {
+            "failed": True, "done": False,
+            "msg": f"{len(missing)} files of the models can't be fetched: {said}. {advice}.",
+        }  # fmt: skip
+    if ended and not options["peers"]:
+        for item in items:
+            item.drop_cache()
+    left = left_of(missing)
+    total = sum(item.file.size for item in items)
+    parts = [f"{len(items) - len(missing)} of {len(items)} files"]
+    parts.append(store.progress(total, left, before - left, time.monotonic() - begun))
+    for what, count in (("downloaded", progress.hub_bytes), ("copied", progress.peer_bytes)):
+        parts += [f"{store.human(count)} {what}"] if count else []
+    if got := progress.hub_bytes + progress.peer_bytes:
+        parts.append(f"{store.human(got / max(progress.seconds, 0.001))}/s in {progress.seconds:.0f} s")
+    silent = sorted({source.name for source in sources if source.failed})
+    parts += [f"no answer from {', '.join(silent)}"] if silent else []
+    return result | {"msg": f"models: {', '.join(parts)}"}
 
 
-def progress(status: dict[str, Any], fetched: int, seconds: float) -> str:
-    """Return how far a transfer is on this node, with the rate of the last slice and the remaining time."""
-    total, there = status["total_bytes"], status["present_bytes"]
-    parts = [f"{status['files'] - status['files_left']} of {status['files']} files"]
-    parts.append(store.progress(total, total - there, fetched, seconds))
-    for what, count in (("downloaded", "hub_bytes"), ("copied", "peer_bytes"), ("served", "sent_bytes")):
-        if status[count]:
-            parts.append(f"{store.human(status[count])} {what}")
-    got = status["hub_bytes"] + status["peer_bytes"]
-    if status["done"] and got:
-        parts.append(f"{store.human(got / max(status['seconds'], 0.001))}/s in {status['seconds']:.0f} s")
-    if status["silent"]:
-        parts.append(f"no answer from {', '.join(sorted(status['silent']))}")
-    return f"models: {', '.join(parts)}"
+def left_of(items: list[share.Item]) -> int:
+    """Return how many bytes of files are still to come."""
+    return sum(store.needed_bytes(item.directory, [item.file]) for item in items)
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **fetch.HUB_SPEC,
-            "state": {"type": "str", "choices": ["started", "watched", "absent"], "default": "started"},
-            "control": {"type": "path", "required": True},
+            "state": {"type": "str", "choices": ["downloaded", "served", "copied", "absent"], "required": True},
+            "process": {"type": "path", "default": "/run/gb10-models.pid"},
             "place": {"type": "int", "default": 0},
             "models": {"type": "list", "elements": "dict", "default": []},
             "hub": {"type": "list", "elements": "str", "default": []},
@@ -117,35 +94,34 @@ def main() -> None:
             "port": {"type": "int", "default": 7420},
             "secret": {"type": "str", "default": "", "no_log": True},
             "streams": {"type": "int", "default": 4},
-            "orphan_seconds": {"type": "float", "default": 60},
+            "may_lack": {"type": "bool", "default": False},
+            "orphan_seconds": {"type": "float", "default": 90},
             "longest_seconds": {"type": "float", "default": 86400},
             "slice_seconds": {"type": "float", "default": 20},
+            "progress": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
-    options, at = module.params, control.Control(Path(module.params["control"]))
+    options = module.params
     result: dict[str, Any] = {"changed": False, "done": True}
-    if options["state"] == "started" and options["addresses"] and not options["secret"]:
+    if options["state"] == "served" and not options["secret"]:
         module.fail_json(
             msg="secret is empty, so anybody could fetch the files. Give all nodes the same token.", **result
         )
     try:
-        if module.check_mode:
-            result |= planned(options) if options["state"] == "started" else {"msg": "Nothing runs in check mode."}
-        elif options["state"] == "started":
-            result |= start(options, at)
-        elif options["state"] == "watched":
-            result |= watch(options, at)
-        elif options["secret"] and at.is_of_another(options["secret"]):
-            # The end of a run that was refused because of it.
-            result["msg"] = "Another run's transfer of models goes on on this node."
+        if options["state"] in ("downloaded", "copied"):
+            result |= fetch_files(options, module.check_mode)
+        elif module.check_mode:
+            result["msg"] = "Nothing is served in check mode."
+        elif options["state"] == "served":
+            result |= serve_files(options)
         else:
-            ended = at.stop()
-            result["msg"] = "The transfer has ended." if ended else "No transfer runs on this node."
+            ended = serve.stop(Path(options["process"]))
+            result["msg"] = "The files are no longer served." if ended else "No files were served."
     except store.ListingError as error:
         module.fail_json(msg=f"This is no list of files of a model: {error}. Nothing was fetched.", **result)
     except OSError as error:
-        advice = f"Set ansible_become: true, and check the disk of {at.directory.parent}"
+        advice = "Set ansible_become: true, and check the disk of the models"
         module.fail_json(msg=f"The transfer of the models fails: {error}. {advice}.", **result)
     if result.pop("failed", False):
         module.fail_json(**result)

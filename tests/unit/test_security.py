@@ -30,7 +30,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "do it.": ("test_multus_isolates_namespaces_unless_told_otherwise",),
     "While models are fetched, each node serves their files on TCP port 7420 of its fabric addresses: to the group's "
     "other nodes only, and only with the token of that transfer, which is neither in arguments nor in logs but crosses "
-    "the fabric unencrypted.": ("test_another_token_is_refused", "test_a_refusal_has_its_reason_and_not_the_token"),
+    "the fabric unencrypted.": (
+        "test_another_token_is_refused",
+        "test_a_refusal_has_its_reason_and_not_the_token",
+    ),
     "Nothing listens afterwards.": ("test_only_its_own_address_listens_and_nothing_after_the_end",),
     "The head's server has no key of its own.": ("test_a_secret_in_a_profile_is_refused",),
     "A door in front of it (`front_door.py`) answers clients only with the routes that generate and report, such as "

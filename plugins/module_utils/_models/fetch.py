@@ -50,6 +50,10 @@ class FetchError(RuntimeError):
     """A download that a retry will not complete; the text says what failed and why. It never contains the token."""
 
 
+class AbsentError(FetchError):
+    """The server does not have the file."""
+
+
 class _KeepToken(urllib.request.HTTPRedirectHandler):
     """Send the token to the hub only: downloads are redirected to a content delivery network of another owner."""
 
@@ -129,7 +133,8 @@ class Hub:
             if error.code in _LATER or error.code >= 500:
                 raise ConnectionError(f"{self._url}/{path}: HTTP {error.code}, {error.reason}") from error
             hint = _HINTS.get(error.code, "the server refused")
-            raise FetchError(f"{self._url}/{path}: HTTP {error.code}, {hint}") from error
+            kind = AbsentError if error.code == 404 else FetchError
+            raise kind(f"{self._url}/{path}: HTTP {error.code}, {hint}") from error
 
     def listing(self, repo: str, revision: str) -> bytes:
         """Return the listing of a model; raise FetchError or OSError."""

@@ -8,9 +8,10 @@ that got it. All problems are findings, before the first byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Interface
+from itertools import permutations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
@@ -20,6 +21,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._models.store import 
 from .._rules import Rules
 
 _finding = Rules("_weights").finding
+# Of each node, the nodes that it reaches, and over which addresses.
+Paths = dict[str, dict[str, list[tuple[str, str]]]]
 ADDRESSES = 512  # of one node: four PFs with up to 127 VFs each
 
 
@@ -138,10 +141,14 @@ class NodePlan:
 
 @dataclass(frozen=True)
 class SharePlan:
-    """The plan of all nodes. ``needed`` is false if all files and records are there."""
+    """The plan of all nodes. ``needed`` is false if all files and records are there.
+
+    After ``rounds`` copies from neighbours, each node has all files: one, but several in a ring.
+    """
 
     nodes: Mapping[str, NodePlan]
     needed: bool
+    rounds: int
     table: str
 
 
@@ -170,24 +177,27 @@ def plan_share(
     findings += [finding for stock in stocks if (finding := _too_small(stock, listings))]
     paths = _paths(stocks) if share else {}
     hub: dict[str, list[str]] = {stock.name: [] for stock in stocks}
-    for group in _groups(stocks, paths):
-        for repo, listing in listings.items():
+    rounds = 0
+    for repo, listing in listings.items():
+        for group in _groups(stocks, paths):
             lost = _assign(group, repo, listing, hub)
             if lost:
                 where, reasons = ", ".join(stock.name for stock in group), _errors(group, repo)
                 findings.append(_finding("models.unreachable", f"{len(lost)} files", where, key=repo, reasons=reasons))
+        for file in listing.files:
+            have = [s.name for s in stocks if s.models[repo].has(file) or f"{repo}/{file.name}" in hub[s.name]]
+            rounds = max([rounds, *_distances(have, paths).values()])
     if share and len(stocks) > 1:
-        lonely = [s for s in stocks if not _peers(s, stocks, paths) and _left(s, listings)]
+        lonely = [s for s in stocks if s.name not in paths and _left(s, listings)]
         findings += [_finding("models.alone", None, stock.name) for stock in lonely]
-    nodes = {
-        stock.name: _node(place, stock, stocks, listings, hub[stock.name], paths) for place, stock in enumerate(stocks)
-    }
+    nodes = {stock.name: _node(place, stock, listings, hub[stock.name], paths) for place, stock in enumerate(stocks)}
     needed = any(
         not (stock.models[repo].complete and stock.models[repo].commit == listing.commit) or _left(stock, listings)
         for stock in stocks
         for repo, listing in listings.items()
     )
-    return SharePlan(nodes, needed and not has_errors(findings), _table(listings, nodes)), sort_findings(findings)
+    needed = needed and not has_errors(findings)
+    return SharePlan(nodes, needed, rounds, _table(listings, nodes)), sort_findings(findings)
 
 
 def _same(one: Listing, other: Listing) -> bool:
@@ -198,44 +208,37 @@ def _left(stock: Stock, listings: Mapping[str, Listing]) -> int:
     return sum(stock.models[repo].left(file) for repo, listing in listings.items() for file in listing.files)
 
 
-def _paths(stocks: Sequence[Stock]) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Return for two nodes ``(a, b)`` the networks in which both have an address, each as (address of b, of a)."""
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for ours in stocks:
-        for theirs in stocks:
-            pairs = [
-                (str(other.ip), str(own.ip))
-                for own in ours.interfaces
-                for other in theirs.interfaces
-                if own.network == other.network and own.ip != other.ip
-            ]
-            if ours is not theirs and pairs:
-                found[ours.name, theirs.name] = pairs
+def _paths(stocks: Sequence[Stock]) -> Paths:
+    """Return the networks in which two nodes have an address, each as (address of the second, of the first)."""
+    found: Paths = {}
+    for ours, theirs in permutations(stocks, 2):
+        pairs = [
+            (str(other.ip), str(own.ip))
+            for own in ours.interfaces
+            for other in theirs.interfaces
+            if own.network == other.network and own.ip != other.ip
+        ]
+        if pairs:
+            found.setdefault(ours.name, {})[theirs.name] = pairs
     return found
 
 
-def _peers(
-    stock: Stock, stocks: Sequence[Stock], paths: Mapping[tuple[str, str], Sequence[tuple[str, str]]]
-) -> list[Stock]:
-    return [other for other in stocks if (stock.name, other.name) in paths]
+def _distances(have: Iterable[str], paths: Paths) -> dict[str, int]:
+    """Return the nodes that are connected with some, also over others, each with the number of steps to it."""
+    found = dict.fromkeys(have, 0)
+    waiting = list(found)
+    for name in waiting:
+        for other in paths.get(name, {}):
+            if other not in found:
+                found[other] = found[name] + 1
+                waiting.append(other)
+    return found
 
 
-def _groups(stocks: Sequence[Stock], paths: Mapping[tuple[str, str], Sequence[tuple[str, str]]]) -> list[list[Stock]]:
-    """Return the nodes in groups that are connected by paths, also over others of the group."""
-    groups: list[list[Stock]] = []
-    seen: set[str] = set()
-    for stock in stocks:
-        group: list[Stock] = []
-        found = [stock]
-        while found:
-            member = found.pop(0)
-            if member.name not in seen:
-                seen.add(member.name)
-                group.append(member)
-                found += _peers(member, stocks, paths)
-        if group:
-            groups.append(group)
-    return groups
+def _groups(stocks: Sequence[Stock], paths: Paths) -> list[list[Stock]]:
+    """Return the nodes in groups that are connected."""
+    groups = {stock.name: frozenset(_distances([stock.name], paths)) for stock in stocks}
+    return [[stock for stock in stocks if stock.name in names] for names in dict.fromkeys(groups.values())]
 
 
 def _assign(group: Sequence[Stock], repo: str, listing: Listing, hub: dict[str, list[str]]) -> list[File]:
@@ -258,10 +261,9 @@ def _assign(group: Sequence[Stock], repo: str, listing: Listing, hub: dict[str, 
 def _node(
     place: int,
     stock: Stock,
-    stocks: Sequence[Stock],
     listings: Mapping[str, Listing],
     hub: Sequence[str],
-    paths: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
+    paths: Paths,
 ) -> NodePlan:
     lacking = [
         (f"{repo}/{file.name}", stock.models[repo].left(file))
@@ -270,8 +272,8 @@ def _node(
         if not stock.models[repo].has(file)
     ]
     peers: tuple[dict[str, Any], ...] = tuple(
-        {"name": other.name, "paths": [{"to": to, "via": via} for to, via in paths[stock.name, other.name]]}
-        for other in _peers(stock, stocks, paths)
+        {"name": name, "paths": [{"to": to, "via": via} for to, via in pairs]}
+        for name, pairs in paths.get(stock.name, {}).items()
     )
     return NodePlan(
         place=place,

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._models import control, share, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, serve, share, store
 
 COMMIT = "c0ffee"
 REPO = "org/tiny"
@@ -149,42 +149,39 @@ def put(directory: Path, names: Collection[str]) -> None:
 
 
 class Node:
-    """One node of a transfer: its share, which runs in a thread."""
+    """One node of a transfer. It serves from a thread, and copies or downloads in the thread of the test."""
 
-    def __init__(
-        self,
-        root: Path,
-        number: int,
-        peers: Sequence[int],
-        port: int,
-        hub: str = "",
-        downloads: Collection[str] = (),
-        **more: Any,
-    ) -> None:
-        self.name, self.directory = f"spark{number}", root / f"spark{number}" / "org--tiny"
-        self.control = control.Control(root / f"spark{number}" / "control")
-        assert self.control.acquire()
-        options: dict[str, Any] = {
-            "place": number, "models": [model(self.directory)], "hub": [f"{REPO}/{name}" for name in downloads],
-            "peers": [
-                {"name": f"spark{n}", "paths": [{"to": address(n), "via": address(number)}]} for n in peers
-            ],
-            "addresses": [address(number)] if peers else [], "port": port, "secret": SECRET, "url": hub, "token": "",
-            "streams": 2, "orphan_seconds": 600, "longest_seconds": 600, **more,
-        }  # fmt: skip
-        self.share = share.Share(options, self.control)
-        self.thread = threading.Thread(target=self.share.run, daemon=True)
+    def __init__(self, root: Path, number: int, peers: Sequence[int], port: int, has: Collection[str] = ()) -> None:
+        self.name, self.number, self.port = f"spark{number}", number, port
+        self.directory = root / self.name / "org--tiny"
+        if has:
+            put(self.directory, has)
+        self.items = share.items_of([model(self.directory)])
+        self.peers = [{"name": f"spark{n}", "paths": [{"to": address(n), "via": address(number)}]} for n in peers]
+        self.serving = serve.Serving(self.items, {address(n) for n in peers}, SECRET)
+        self.thread = threading.Thread(target=self.serving.run, args=(600, 600), daemon=True)
 
     def start(self) -> Node:
-        self.share.listen()
+        self.serving.bind([address(self.number)], self.port)
         self.thread.start()
         return self
 
     def end(self) -> None:
-        self.share.stop()
+        self.serving.stop()
         self.thread.join(60)
         assert not self.thread.is_alive()
-        self.control.release()
+
+    def slice(self, hub: str = "", progress: share.Progress | None = None) -> share.Slice:
+        """Return a slice of a download or, without a hub, of copies."""
+        source = share.Source("the hub", fetch.Hub(hub, "", share.TIMEOUT))
+        sources = [source] if hub else share.peers_of(self.peers, self.port, SECRET)
+        return share.Slice(self.items, sources, bool(hub), progress or share.Progress())
+
+    def get(self, hub: str = "", streams: int = 1) -> share.Slice:
+        """Fetch what is missing, in one slice that has the time for it."""
+        found = self.slice(hub)
+        assert found.run(found.missing(), streams, 120)
+        return found
 
     def is_whole(self) -> bool:
         return all((self.directory / name).read_bytes() == data for name, data in FILES.items())

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._models import control, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import store
 from ansible_collections.gb10.cluster.plugins.modules import model_files
 from module_runs import run_module
 
@@ -156,39 +154,6 @@ def test_what_a_stopped_removal_or_a_first_download_left_is_listed_and_removed(
     for repo in ("org/begun", "org/tiny"):
         assert run(capsys, root, state="absent", repo=repo)[1]["changed"] is True
     assert list(root.iterdir()) == []
-
-
-def test_nothing_is_removed_while_models_are_fetched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = tmp_path / "models"
-    download(root)
-    at = control.Control(root / ".gb10-share")
-    assert at.acquire()
-    status, result = run(capsys, root, state="absent", repo="org/tiny")
-    assert (status, result["changed"]) == (1, False)
-    assert "A transfer of models runs on this node" in result["msg"]
-    at.release()
-    assert run(capsys, root, state="absent", repo="org/tiny")[1]["changed"] is True
-
-
-def test_a_directory_that_another_process_removes_meanwhile_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls = os.mkdir, 0
-
-    def vanish(path: Any, mode: int = 0o777) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise FileExistsError(errno.EEXIST, "File exists", str(path))
-        real(path, mode)
-
-    monkeypatch.setattr(os, "mkdir", vanish)
-    at = control.Control(tmp_path / ".gb10-share")
-    assert at.acquire() and at.is_locked()
-    at.release()
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        control.Control(tmp_path / "file").acquire()
 
 
 def test_a_wrong_name_is_removed_nowhere_and_the_right_ones_are_named(

@@ -50,6 +50,7 @@ def test_the_first_node_downloads_and_the_others_copy_on_both_rails() -> None:
     assert findings == [] and plan.needed
     assert [each.download_bytes for each in plan.nodes.values()] == [3 * GB, 0, 0, 0]
     assert [each.copy_bytes for each in plan.nodes.values()] == [0, 3 * GB, 3 * GB, 3 * GB]
+    assert plan.rounds == 1
     third = plan.nodes["spark3"]
     assert [peer["name"] for peer in third.peers] == ["spark1", "spark2", "spark4"]
     assert third.peers[0]["paths"] == [
@@ -124,7 +125,9 @@ def test_a_ring_has_one_download_and_its_nodes_copy_from_their_neighbours() -> N
     links |= {3: ["10.2.0.2/30", "10.3.0.1/30"], 4: ["10.3.0.2/30", "10.4.0.1/30"]}
     ring = [node(number, addresses=addresses) for number, addresses in links.items()]
     assert downloads(*ring) == {"spark1": "abc", "spark2": "", "spark3": "", "spark4": ""}
-    assert [peer["name"] for peer in plan_share(ring)[0].nodes["spark3"].peers] == ["spark2", "spark4"]
+    plan = plan_share(ring)[0]
+    assert [peer["name"] for peer in plan.nodes["spark3"].peers] == ["spark2", "spark4"]
+    assert plan.rounds == 2, "the neighbours get the files first"
 
 
 def test_two_pairs_that_do_not_reach_each_other_download_once_each() -> None:
@@ -149,6 +152,7 @@ def test_without_sharing_every_node_downloads_and_nothing_listens(count: int) ->
     plan, findings = plan_share(nodes, share=False)
     assert findings == []
     assert downloads(*nodes, share=False) == {f"spark{number}": "abc" for number in range(1, count + 1)}
+    assert plan.rounds == 0
     assert all(each.addresses == () and each.peers == () for each in plan.nodes.values())
 
 
