@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 
 VARIABLES = Path(__file__).resolve().parents[3] / "roles" / "k3s" / "vars" / "main.yml"
 
@@ -37,16 +37,20 @@ PINNED = "sha256:c920706346d5ad4e5cd3c7bf1bb09ce71ebe07fec829e513e40f1caf98aed8b
     ("version", "given", "checksum"),
     [
         (DEFAULT, "", PINNED),
-        ("v1.37.1+k3s1", "", "sha256:https://example.org/v1.37.1%2Bk3s1/sha256sum-arm64.txt"),
         (DEFAULT, "sha256:mine", "sha256:mine"),
+        ("v1.37.1+k3s1", "sha256:mine", "sha256:mine"),
+        ("v1.37.1+k3s1", "", ""),
+        (DEFAULT, "sha256:https://github.com/k3s-io/k3s/releases/sha256sum-arm64.txt", ""),
     ],
 )
-def test_the_default_release_has_a_checksum_of_its_own(version: str, given: str, checksum: str) -> None:
+def test_a_release_is_downloaded_with_a_pinned_checksum_or_refused(version: str, given: str, checksum: str) -> None:
     loader = DataLoader()
     known = loader.load_from_file(str(VARIABLES), trusted_as_template=True)
     known |= {"k3s_version": version, "k3s_binary_checksum": given, "k3s_download_url": "https://example.org"}
-    known |= {"ansible_facts": {"architecture": "aarch64"}}
+    known |= {"ansible_facts": {"architecture": "aarch64"}, "k3s_airgap_dir": ""}
     templar = Templar(loader=loader, variables=known)
-    assert templar.template(known["__k3s_binary_checksum"]) == checksum
-    assert templar.template(known["__k3s_is_unpinned"]) is checksum.startswith("sha256:https://")
+    tasks = loader.load_from_file(str(VARIABLES.parents[1] / "tasks" / "preconditions.yml"), trusted_as_template=True)
+    (that,) = [task["ansible.builtin.assert"]["that"] for task in tasks if "pinned checksum" in task["name"]]
+    assert templar.template(trust_as_template(f"{{{{ {that} }}}}")) is bool(checksum)
+    assert not checksum or templar.template(known["__k3s_binary_checksum"]) == checksum
     assert loader.load_from_file(str(VARIABLES.parents[1] / "defaults" / "main.yml"))["k3s_version"] == DEFAULT
