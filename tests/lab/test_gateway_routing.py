@@ -21,9 +21,11 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 
 import pytest
+from adminroutes import closed_routes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.router import METRICS_PORT, Member, Router, objects
 from gatewayimage import PACKAGE
 
@@ -46,6 +48,7 @@ class Worker(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.fault, self.prompts, self.faults, self.mended = "", list[str](), 0, threading.Event()
+        self.paths = set[str]()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -56,11 +59,13 @@ class Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        self.server.paths.add(self.path)
         if self.server.fault == "hangs":
             self.server.mended.wait(120)
         self.reply(200, {"model_path": "m", "served_model_name": "m", "data": [{"id": "m"}]})
 
     def do_POST(self) -> None:
+        self.server.paths.add(self.path)
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.server.fault:
             self.server.faults += 1
@@ -165,6 +170,20 @@ def test_no_client_administers_the_gateway(door: str, workers: list[Worker]) -> 
             urllib.request.urlopen(asked, timeout=10)
         statuses[words] = refused.value.code
     assert statuses == dict.fromkeys(CLOSED, 401)
+    assert ask(door, "still") == ""
+
+
+def test_no_route_of_any_release_that_administers_passes_the_gateway(door: str, workers: list[Worker]) -> None:
+    closed, passed = closed_routes(), []
+    for route, method in product(closed, ("GET", "POST")):
+        asked = urllib.request.Request(f"{door}{route}", b"{}", {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(asked, timeout=10) as answer:
+                passed.append((method, route, answer.status))
+        except urllib.error.HTTPError as refused:
+            refused.close()
+    assert passed == []
+    assert [worker.paths & set(closed) for worker in workers] == [set(), set()]
     assert ask(door, "still") == ""
 
 

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -93,9 +95,20 @@ def test_every_rank_has_exactly_the_networks_of_its_cables(site: Site) -> None:
         assert (env["NCCL_IB_SUBNET_AWARE_ROUTING"], env["NCCL_IB_MERGE_NICS"]) == ("1", "0")
 
 
-def test_a_second_run_on_a_ring_of_three_changes_nothing(site: Site) -> None:
-    counts = recap(site.play("site"), "changed")
+def test_a_second_run_on_a_ring_of_three_changes_nothing_and_one_at_the_same_time_is_refused(site: Site) -> None:
+    before = site.incarnations()
+    # This task follows the one that takes the lock.
+    point = "Check | Check that the network change can be made"
+    with site.lab.reached("site", point, **site.values) as first:
+        os.killpg(first.pid, signal.SIGSTOP)
+        said = " ".join(site.play("site", check=False).split())
+        os.killpg(first.pid, signal.SIGCONT)
+    assert "Another run changes this host" in said, said[-4000:]
+    assert "playbook fabric, at most until" in said
+    assert first.returncode == 0
+    counts = recap((site.lab.state / "reached.log").read_text(encoding="utf-8"), "changed")
     assert counts == dict.fromkeys(counts, 0)
+    assert site.incarnations() == before
 
 
 def metric(site: Site, rank: int, name: str) -> list[tuple[str, float]]:

@@ -9,10 +9,12 @@ transport gate; the seconds until then are printed (``pytest -s`` or the report 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 
 import pytest
+from adminroutes import closed_routes
 from labcommand import LabCommand, changed
 from sitecommand import Site, incarnations, is_ready, revisions, time_to_ready
 
@@ -52,6 +54,48 @@ def test_a_group_answers_a_question_and_its_logs_are_shown(cluster: Site) -> Non
     logs = cluster.play("logs", instance=GROUP, sglang_log_lines=5)
     assert all(f" on spark{number}:" in logs for number in (1, 2))
     assert f"logs -f {GROUP}-0-0 -c sglang" in logs
+
+
+# Prints the status of each request to each address with its port, as JSON.
+ASK = """
+import http.client, json, sys
+def ask(to, method, path):
+    connection = http.client.HTTPConnection(to, timeout=10)
+    connection.request(method, path)
+    return connection.getresponse().status
+requests = json.load(sys.stdin)
+print(json.dumps({to: [ask(to, *each) for each in requests] for to in sys.argv[1:]}))
+"""
+
+
+def statuses(cluster: Site, rank: int, asked: list[tuple[str, str]], *doors: str) -> dict[str, list[int]]:
+    """Return what a process of a rank's pod is answered at each address."""
+    words = ("exec", "-i", f"{GROUP}-{rank}-0", "-c", "sglang", "--", "python3", "-c", ASK, *doors)
+    return dict(json.loads(cluster.kubectl(*words, stdin=json.dumps(asked))))
+
+
+def test_no_route_of_any_release_that_administers_answers_a_client(cluster: Site) -> None:
+    """Ask at the pod, the Service, a NodePort and the VFs; lab/gateway_routing asks at the gateway."""
+    before, head = cluster.incarnations(), cluster.pods()[0]
+    networks = json.loads(head["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"])
+    vfs = [f"{network['ips'][0].partition('/')[0]}:30000" for network in networks]
+    selector = cluster.get("service", GROUP)["spec"]["selector"]
+    spec = {"type": "NodePort", "selector": selector, "ports": [{"port": 30000}]}
+    made = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "opened"}, "spec": spec}
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(made))
+    port = cluster.get("service", "opened")["spec"]["ports"][0]["nodePort"]
+    where = head["status"]
+    doors = [f"{where['podIP']}:30000", f"{GROUP}.{cluster.namespace}:30000", f"{where['hostIP']}:{port}"]
+    asked = [(method, route) for route in closed_routes() for method in ("GET", "POST")]
+    used = statuses(cluster, 1, [("GET", "/v1/models"), ("GET", "/metrics")], *doors)
+    assert set(map(tuple, used.values())) == {(200, 200)}
+    for to, answers in statuses(cluster, 1, asked, *doors, *vfs).items():
+        wrong = [each for each, status in zip(asked, answers, strict=True) if status != 403]
+        assert wrong == [], to
+    # A process of the pod is no client: the administrator's way.
+    assert statuses(cluster, 0, [("POST", "/flush_cache")], "127.0.0.1:30000") == {"127.0.0.1:30000": [200]}
+    cluster.kubectl("delete", "service", "opened")
+    assert cluster.incarnations() == before, "the server runs as before"
 
 
 def test_a_shutdown_without_a_confirmation_switches_nothing_off(cluster: Site) -> None:

@@ -1,0 +1,26 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The routes of all catalogued releases of SGLang that a client must not reach."""
+
+from __future__ import annotations
+
+import json
+import runpy
+
+from labcommand import CHECKOUT
+
+CATALOGUES = CHECKOUT / "plugins" / "profiles" / "catalogue"
+DOOR = CHECKOUT / "roles" / "sglang" / "files" / "front_door.py"
+POD = "10.42.0.1"
+
+
+def closed_routes() -> list[str]:
+    """Return what the door refuses; tests/unit/roles/sglang/test_front_door.py says which routes it must admit."""
+    found: set[str] = set()
+    for release in CATALOGUES.glob("*.json"):
+        found |= set(json.loads(release.read_text(encoding="utf-8"))["routes"])
+    admits = runpy.run_path(str(DOOR))["admits"]
+    closed = [route for route in sorted(found) if not admits(route, "10.42.0.9", POD, frozenset({POD}))]
+    assert len(closed) > 40
+    return closed
