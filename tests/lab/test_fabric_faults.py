@@ -220,7 +220,7 @@ def test_netplan_refuses_the_files(fabric: Fabric) -> None:
 def test_disk_full_while_writing(fabric: Fabric, directory: str) -> None:
     fabric.lab.shell(
         HOST,
-        f"cp -a {directory} /run/kept; mount -t tmpfs -o size=64k tmpfs {directory};"
+        f"cp -a {directory} /run/kept; mount -t tmpfs -o size=1m tmpfs {directory};"
         f" cp -a /run/kept/. {directory}; cat /dev/zero > {directory}/fill 2>/dev/null || true",
     )
     try:
