@@ -28,9 +28,9 @@ $(STAMP): requirements.lock
 	@touch $@
 
 # Test tools come on top of it, for the targets that need them.
-$(DEV): $(STAMP) requirements-dev.txt
+$(DEV): $(STAMP) requirements-dev.lock
 	@echo "==> test tools (about a minute)"
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock -r requirements-dev.lock
 	@touch $@
 
 .PHONY: lint

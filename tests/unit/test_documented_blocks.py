@@ -92,7 +92,7 @@ def desk(tmp_path: Path) -> Path:
         "Makefile",
         "requirements.lock",
         "requirements.txt",
-        "requirements-dev.txt",
+        "requirements-dev.lock",
     ):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "inventory").mkdir()

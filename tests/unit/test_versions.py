@@ -89,14 +89,20 @@ def test_the_oldest_core_and_python_are_named_alike_everywhere() -> None:
     assert re.search(rf'ansible-core=={re.escape(core)}\.\d+; python_version < "3\.12"', pins)
 
 
-def test_what_make_venv_installs_is_what_is_pinned_and_has_hashes() -> None:
-    """Write requirements.lock again, with the command at its beginning, if a pin of requirements.txt changes."""
-    pin = re.compile(r"([\w.-]+)==([\w.]+)")
-    written = (ROOT / "requirements.lock").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
-    locked = [line for line in written if line and not line.startswith("#")]
-    assert [line for line in locked if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", line)] == []
-    given = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    wanted, got = ([found for line in lines if (found := pin.match(line))] for lines in (given, locked))
-    names = {(found[1].lower(), found[2]) for found in got}
-    assert {(found[1].lower(), found[2]) for found in wanted} <= names
-    assert len(names) > len(wanted)
+def pins(name: str) -> set[tuple[str, str]]:
+    """Return the names and versions of a file of requirements. In a lock, each needs the hashes of its files."""
+    lines = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    found = [line for line in lines if line and not line.startswith(("#", "-r"))]
+    if name.endswith(".lock"):
+        assert [line for line in found if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", line)] == []
+    return {(pin[1].lower(), pin[2]) for line in found if (pin := re.match(r"([\w.-]+)==([\w.!]+)", line))}
+
+
+def test_what_make_installs_is_what_is_pinned_and_has_hashes() -> None:
+    """Write a lock again, with the command at its beginning, if a pin changes; that of the tests has the rest."""
+    tools, tests = pins("requirements.lock"), pins("requirements-dev.lock")
+    assert pins("requirements.txt") < tools
+    assert pins("requirements-dev.txt") < tests
+    assert {name for name, _version in tools} & {name for name, _version in tests} == set()
+    installs = [line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "pip install" in line]
+    assert all("--require-hashes" in line and ".txt" not in line for line in installs)
