@@ -104,6 +104,11 @@ def test_the_rest_of_a_log_decides_how_much_a_line_explains(log: str, cause: str
     assert [(each["id"], each["confidence"]) for each in judge(log).causes] == [(cause, confidence)]
 
 
+def test_a_line_at_the_end_of_a_log_is_counted_once() -> None:
+    causes = judge(SOUND + f"s1:1:1 [0] {CAUSES['verbs_provider']['shows'][1]}\n").causes
+    assert [(each["id"], each["count"]) for each in causes] == [("verbs_provider", 1)]
+
+
 def test_a_remark_does_not_make_a_log_unhealthy() -> None:
     report = judge(SOUND + said("NET/IB : Using [0]rxe0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"))
     assert (report.satisfied, report.troubles, [cause["id"] for cause in report.causes]) == (True, [], ["soft_rdma"])

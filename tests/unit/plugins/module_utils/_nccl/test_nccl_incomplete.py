@@ -11,7 +11,7 @@ from contextlib import nullcontext
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation
-from nccl_lines import DONE, IB, INTRA, P2P, SOUND, channel, init, judge, nodes, other, read, said
+from nccl_lines import DONE, IB, INTRA, P2P, SOUND, START, channel, init, judge, nodes, other, read, said
 
 CONNECTED = "Connected all rings, use ring PXN 0 GDR 0"
 HUNG = said(init("START", "0x2", shared="0x8"))
@@ -87,8 +87,16 @@ def test_paths_inside_a_node_may_be_those_of_any_rank_and_no_rank_may_leave_it()
     quiet = said(init("START"), nodes(1), init("COMPLETE"))
     second = said(init("START", rank=1), nodes(1, rank=1), init("COMPLETE", rank=1), P2P, pid=2)
     assert judge(quiet + second, INTRA).verdict.verdict == "intra"
+    # A process of another host has only begun.
+    assert judge(said(*START, host="s2") + second, INTRA).verdict.verdict == "intra"
     leaves = said(init("START", "0x2", shared="0x8"), nodes(2, "0x2"), init("COMPLETE", "0x2", shared="0x8"), pid=3)
     assert judge(second + leaves, INTRA).verdict.verdict == "unknown"
+
+
+def test_a_rank_that_has_used_no_channel_yet_has_to_name_its_network() -> None:
+    idle = (init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1))
+    assert judge(SOUND + said("Using network IB", *idle, host="s2")).satisfied
+    assert "rank 1 (s2:1) names no network and no other path" in judge(SOUND + said(*idle, host="s2")).msg
 
 
 def test_files_of_nccl_prove_nothing_about_a_process_without_a_name() -> None:

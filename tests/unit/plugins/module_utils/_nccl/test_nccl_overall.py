@@ -69,6 +69,9 @@ def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
     assert (both["verdict"], both["evidence"], both["satisfied"]) == ("mixed", "selection", False)
     assert both["failures"][0] == "the ranks use different transports: a NET/IB/0 x2, NET/IB/1 x2, b socket"
     assert both["failures"][1] == "b: socket is TCP, and RDMA is expected"
+    assert f" (and {len(both['failures']) - 1} more)" in both["msg"]
+    two = judge_all({"a": log(*BOTH)}, Expectation(ranks=2, nodes=2))
+    assert two["msg"].startswith("NCCL transport ib: 1 of 2 ranks were seen (and 1 more)")
     assert [len(both[key]) for key in ("ranks", "sources")] == [2, 2]
     for network, verdict in (("IB", "unknown"), ("Socket", "socket")):
         silent = judge_all({"a": log(), "b": log(BOTH[0].replace("IB", network))}, Expectation())
