@@ -97,8 +97,9 @@ def closed(site: Site) -> bool:
 
 
 def there(site: Site, node: str) -> int:
-    """Return how many bytes of the model are on a host."""
-    return int(site.lab.shell(node, f"cat {MODEL}/*.bin {MODEL}/*.part 2>/dev/null | wc -c"))
+    """Return how many bytes of the model are on a host, in whole and in partial files."""
+    sizes = f"(stat --format=%s {MODEL}/*.bin {MODEL}/*.part 2>/dev/null || true)"
+    return int(site.lab.shell(node, f"{sizes} | awk '{{n += $1}} END {{print n + 0}}'"))
 
 
 def until(condition: Callable[[], object], seconds: float) -> None:
