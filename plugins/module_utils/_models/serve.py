@@ -167,7 +167,7 @@ def stop(path: Path) -> bool:
             was_there = True
             # While the lock is held, no other process has this number.
             if not asked:
-                with suppress(ProcessLookupError):
+                with suppress(ProcessLookupError, ValueError):
                     os.kill(int(path.read_text(encoding="utf-8")), number)
                 asked = True
             if time.monotonic() > deadline:
