@@ -122,7 +122,7 @@ def test_a_ring_cabled_from_like_to_like_cages_is_planned() -> None:
 
 def test_swap_that_a_profile_asks_for_is_asked_for_and_not_to_be_removed() -> None:
     # Profile deepseek-v4-flash-vision asks for 48 GiB while it loads (sglang#37931).
-    options = role_values("serving_plan", profile="deepseek-v4-flash-vision")
+    options = role_values("serving_plan", profile="deepseek-v4-flash-vision", preset="dspark")
     needs = find_needs(options | {"candidates": ["spark1", "spark2"]})
     hosts = [replace(host, needs=needs) for host in hosts_of("c15-swap48")]
     assert told(check_hosts(hosts, {})) == {

@@ -154,6 +154,9 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
             raw, version, unsure = _with_image(raw, options, version)
             overrides["image"] = options["image"]
             wrong += unsure
+        elif raw.get("default_preset") == "" and not preset:
+            named = ", ".join(raw["presets"])
+            raise ValueError(f"the profile has no default, because its image has no digest; set preset to {named}")
         resolved = resolve(raw, preset, version, overrides, library, options["platform"], readings)
     except BrokenInstallation as error:
         return None, [Finding("error", "serving.installation", "gb10.cluster", None, error.reason, error.remedy)]

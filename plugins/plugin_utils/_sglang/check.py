@@ -141,12 +141,17 @@ class Evidence:
 
     @property
     def finding(self) -> Finding | None:
-        """Return a warning if no launch like it worked, or none with the same settings."""
+        """Return a warning if no launch like it worked, or none with the same settings.
+
+        What a single log says of another speculation is a note: its failure may be the speculation's.
+        """
         judged = self.alike if self.differs else self.nearest
         if not judged or any(run.works for run in judged):
             return None
         remedy = "Take the settings of a run that worked, or look whether the cause is mended in your image"
-        return Finding("warning", "published.failed", "command", None, "; ".join(self.lines), remedy)
+        lone = len({log_of(run.source) for run in judged}) < LOGS and "spec" in self.differs
+        severity: Severity = "info" if lone else "warning"
+        return Finding(severity, "published.failed", "command", None, "; ".join(self.lines), remedy)
 
 
 def _counted(runs: Sequence[Run]) -> str:

@@ -207,7 +207,8 @@ def schema_problems(profile: Any) -> Iterable[str]:
         overlays = {name: preset for name, preset in presets.items() if isinstance(preset, Mapping)}
         named |= {f"presets.{name}.based_on": preset.get("based_on") for name, preset in overlays.items()}
         for place, name in named.items():
-            if isinstance(name, str) and name not in presets:
+            # An empty default means that the user has to choose.
+            if isinstance(name, str) and name not in presets and (name or place != "default_preset"):
                 close = "".join(f" (did you mean {word}?)" for word in get_close_matches(name, map(str, presets), 1))
                 yield f"{place}: the profile has no preset {name!r}{close}"
 

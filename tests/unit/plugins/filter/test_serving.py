@@ -25,7 +25,9 @@ FILTERS = serving.FilterModule().filters()
 def planned(instance: str, profile: str) -> str:
     """Return the name that the planner gives to a group."""
     platform = "b300" if profile.endswith("b300") else "gb10"
-    options = role_values("serving_plan", instance=instance, profile=profile, platform=platform)
+    # A profile without a default wants a preset.
+    preset = next(iter(SHIPPED[profile]["presets"]))
+    options = role_values("serving_plan", instance=instance, profile=profile, preset=preset, platform=platform)
     given = {"fabric": fabric(), "candidates": ["spark1", "spark2", "spark3", "spark4"], "taken": []}
     planned = serving_plan.ActionModule.act(None, options | given, {})
     assert not planned.get("failed"), planned["msg"]

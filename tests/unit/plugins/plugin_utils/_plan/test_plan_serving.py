@@ -107,6 +107,11 @@ def test_a_profile_of_other_machines_is_refused() -> None:
     assert not judged("gemma-4-26b-a4b-it-b300", "b300")
 
 
+def test_a_profile_whose_image_has_no_digest_asks_for_a_preset() -> None:
+    (found,) = judged("deepseek-v4-flash-vision", "gb10")
+    assert (found.rule, found.reason.rpartition("; ")[2]) == ("serving.profile", "set preset to dspark")
+
+
 def test_a_profile_that_is_wrong_in_two_ways_is_told_both_at_once(tmp_path: Path) -> None:
     head = 'name: mine\nmodel: {repo: google/gemma-4-31B-it}\nsglang_version: "0.5.23"\nimage: i\nstatus: untested\n'
     text = head + "topology: {nodes: four, tp: 1}\nserver_args: {attention_backend: flashinfer}\n"

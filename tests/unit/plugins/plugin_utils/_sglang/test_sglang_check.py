@@ -72,6 +72,14 @@ def test_settings_with_which_nothing_worked_are_warned_of(runs: tuple[Run, ...],
         assert "illegal instruction" in finding.reason
 
 
+def test_one_failure_with_another_speculation_is_a_note() -> None:
+    one, other = run(False, spec="DSPARK"), run(False, source="b.md:1@abc", spec="DSPARK")
+    for runs, severity in (((one,), "info"), ((one, one), "info"), ((one, other), "warning")):
+        finding = search(runs, run()).finding
+        assert finding is not None
+        assert finding.severity == severity
+
+
 def test_a_warning_is_a_note_where_several_logs_show_that_it_works() -> None:
     told = [Finding("warning", "rule", "key", 1, "reason", "remedy", source="measured")]
     first, second = run(source="a.md:1@abc"), run(source="b.md:1@abc")

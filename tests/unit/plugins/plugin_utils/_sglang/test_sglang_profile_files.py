@@ -32,13 +32,10 @@ IMAGES = (
     Image("docker.io/org/name:2", "0.5.20", "third"),
 )
 
-# It needs a build of SGLang's authors that has no public digest: no release reads its vision encoder.
-UNPINNED = {"deepseek-v4-flash-vision"}
-
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_the_default_image_of_a_profile_has_a_digest(name: str) -> None:
-    assert ("@sha256:" in resolve(SHIPPED[name]).image) != (name in UNPINNED)
+    assert ("@sha256:" in resolve(SHIPPED[name]).image) == (SHIPPED[name]["default_preset"] != "")
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -108,7 +105,8 @@ def test_the_newest_image_of_a_profile_is_named_where_a_release_has_none() -> No
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_the_plan_says_what_is_run_and_downloaded(name: str) -> None:
     platform = SHIPPED[name].get("hardware", "gb10")
-    values = role_values("serving_plan", profile=name, platform=platform, models_dir="/srv/models")
+    preset = resolve(SHIPPED[name]).preset
+    values = role_values("serving_plan", profile=name, preset=preset, platform=platform, models_dir="/srv/models")
     nodes = [f"spark{number}" for number in range(1, 5)]
     _fact, _findings, lines = plan_serving({**values, "fabric": fabric(), "candidates": nodes, "taken": []})
     said = {line.partition(": ")[0]: line for line in lines}
