@@ -70,3 +70,7 @@ def test_a_ring_of_like_cages_is_served_with_joined_ports_and_each_cable_is_prov
     env = dict(line.split("=", 1) for line in site.in_head("env").splitlines() if "=" in line)
     wanted = {"NCCL_IB_MERGE_NICS": "1", "NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_ALGO": "Ring"}
     assert env.items() >= wanted.items()
+
+    plug(lab, cables_of(4, 2, 3, 4))
+    moved = "the plan joins spark2 enp1s0f1np1 and spark3 enp1s0f1np1, but spark2 enp1s0f1np1 sees spark3 enp1s0f0np0"
+    assert moved in " ".join(site.play("preflight", check=False).split())
