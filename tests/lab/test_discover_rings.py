@@ -47,10 +47,8 @@ def test_a_ring_is_deployed_from_the_map_of_its_cables_and_a_moved_cable_is_name
     lab.up(nodes=nodes, layout="ring")
     plug(lab, cables_of(nodes, *exchanged))
     site = mapped(lab, tmp_path / "cables.yml")
-    said = site.play("fabric")
     # each host has two neighbours, each on two rails with two VFs
-    assert said.count(" 4/4") == 2 * nodes
-    assert f"{8 * nodes} directions on all rails and VFs pass with full-size packets" in said
+    assert f"{8 * nodes} directions on all rails and VFs pass with full-size packets" in site.play("fabric")
 
     # somebody works at the third host and plugs its cables into the other cages
     plug(lab, cables_of(nodes, *exchanged, 3))
