@@ -31,7 +31,7 @@ def mapped(lab: LabCommand, path: Path) -> Site:
     inventory = lab.state / "inventory"
     done = lab.run(*LabCommand(lab.state, (inventory,)).playbook("discover", fabric_discover_map=str(path)))
     assert changed(done.stdout) == 1, done.stdout + done.stderr
-    return Site(LabCommand(lab.state, (inventory, path)))
+    return Site(LabCommand(lab.state, (inventory, path)), values={"gb10_fabric_vf_count": 2})
 
 
 def vf_addresses(lab: LabCommand, host: str) -> list[str]:
