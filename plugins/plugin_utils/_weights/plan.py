@@ -143,7 +143,8 @@ class NodePlan:
 class SharePlan:
     """The plan of all nodes. ``needed`` is false if all files and records are there.
 
-    After ``rounds`` copies from neighbours, each node has all files: one, but several in a ring.
+    After ``rounds`` copies from neighbours, each node has all files: one, but several in a ring. At least one, since a
+    node that has all files may lack their record.
     """
 
     nodes: Mapping[str, NodePlan]
@@ -177,7 +178,7 @@ def plan_share(
     findings += [finding for stock in stocks if (finding := _too_small(stock, listings))]
     paths = _paths(stocks) if share else {}
     hub: dict[str, list[str]] = {stock.name: [] for stock in stocks}
-    rounds = 0
+    rounds = 1
     for repo, listing in listings.items():
         for group in _groups(stocks, paths):
             lost = _assign(group, repo, listing, hub)
