@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -112,10 +111,7 @@ def lldp(ports: Sequence[str]) -> Iterator[Callable[[Collection[str]], dict[str,
         Path(place).chmod(0o755)
         files = ["-u", f"{place}/socket", "-p", f"{place}/pid"]
         # -d keeps it in the foreground. system.run would wait for its end.
-        with subprocess.Popen(  # pylint: disable=ansible-bad-function
-            ["lldpd", "-d", *LLDP_CLASS, *files, "-I", ",".join(ports)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        ) as process:  # fmt: skip
+        with system.beside(["lldpd", "-d", *LLDP_CLASS, *files, "-I", ",".join(ports)]) as process:
 
             def announced(own: Collection[str]) -> dict[str, dict[str, Any]]:
                 time.sleep(max(0.0, LLDP_WAIT_S - (time.monotonic() - started)))

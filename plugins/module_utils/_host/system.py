@@ -127,6 +127,14 @@ def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subp
     return done
 
 
+def beside(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a command that runs beside this program, without input and output; raise OSError."""
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
+        list(argv), stdin=quiet, stdout=quiet, stderr=quiet
+    )
+
+
 def last_words(unit: str, since: float) -> str:
     """Return the last fatal line that a unit's processes wrote to the journal since a time (s), else their last line.
 

@@ -27,7 +27,7 @@ _RANK_FIRST = {"error": 0, "mixed": 1, "socket": 2, "unknown": 3}
 # A process chose or used a network: its name, how often, and the process.
 _Use = tuple[str, int, Process]
 Causes = Sequence[Mapping[str, Any]]
-Places = Mapping[str, int | None]
+Places = Mapping[str, "int | None"]
 Pins = Mapping[str, str]
 
 

@@ -209,7 +209,7 @@ def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]], topology:
     ends = [halves[0] for halves in cables.values()]
     # a whole ring has a cable for each host
     whole = topology == "ring" and len(ends) == len({port.host for pair in ends for port in pair}) > 0
-    alike = whole and all(one.host != two.host and one.cage == two.cage is not None for one, two in ends)
+    alike = whole and all(one.host != two.host and one.cage is not None and one.cage == two.cage for one, two in ends)
     if alike:
         yield _finding("cabling.same_cage/all", "cage 0 - cage 0, cage 1 - cage 1", key="all cables")
     for (one, two), halves in cables.items():

@@ -49,7 +49,7 @@ class Cluster:
         self.stuck: set[str] = set()
         self.status, self.version = "", 1
         self.asked: list[tuple[str, str, str, Any]] = []
-        self.away: Exception | None = None
+        self.away: list[Exception] = []
 
     def open(self, request: urllib.request.Request, timeout: float) -> Any:
         assert timeout > 0
@@ -57,8 +57,8 @@ class Cluster:
         body = json.loads(request.data) if isinstance(request.data, bytes) else None
         path = request.full_url.partition("6443")[2]
         self.asked.append((request.get_method(), path, request.get_header("Content-type") or "", body))
-        if self.away:
-            raise self.away
+        for error in self.away:
+            raise error
         answer = io.BytesIO(json.dumps(self.answer(request.get_method(), path, body)).encode())
         answer.headers = {"Date": self.date()}  # type: ignore[attr-defined]
         return answer
@@ -224,7 +224,7 @@ def test_a_preset_that_stops_is_looked_at_every_second(monkeypatch: pytest.Monke
 
 
 def test_an_error_of_the_api_is_not_an_absence(cluster: Cluster, client: switch.SwitchApi) -> None:
-    cluster.away = refused(500)
+    cluster.away = [refused(500)]
     with pytest.raises(HTTPError, match="500"):
         client.replicas("g-0")
     with pytest.raises(HTTPError, match="500"):

@@ -25,13 +25,13 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[urllib.request.Request] = []
         self.answer = b"{}"
-        self.refusal: HTTPError | None = None
+        self.refusals: list[HTTPError] = []
 
     def open(self, request: urllib.request.Request, timeout: float) -> Any:
         assert timeout == 7
         self.asked.append(request)
-        if self.refusal:
-            raise self.refusal
+        for refusal in self.refusals:
+            raise refusal
         body = io.BytesIO(self.answer)
         body.headers = {"Date": DATE}  # type: ignore[attr-defined]
         return body
@@ -81,7 +81,7 @@ def test_the_clock_is_the_api_server_s(client: InPodApi) -> None:
 def test_only_a_missing_object_is_an_absence(
     code: int, answer: type[HTTPError] | None, server: Server, client: InPodApi
 ) -> None:
-    server.refusal = HTTPError("https://api", code, "refused", Message(), None)
+    server.refusals = [HTTPError("https://api", code, "refused", Message(), None)]
     if answer is None:
         assert client.find("GET", "/x") is None
     else:
