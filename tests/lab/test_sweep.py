@@ -110,7 +110,8 @@ def test_six_cells_end_correctly_although_the_controller_is_killed_once_and_inte
     records = journal(cluster)
     ended = [r for r in records if r["kind"] == "result"]
     assert Counter(r["cell"] for r in ended).most_common(1)[0][1] == 1, "a cell was measured twice"
-    assert Counter(r["status"] for r in ended) == {"ok": 2, "illegal_instruction": 1, "garbage": 1}
+    failures = [(r["status"], r.get("failure"), r.get("reason")) for r in ended]
+    assert Counter(r["status"] for r in ended) == {"ok": 2, "illegal_instruction": 1, "garbage": 1}, failures
     plan = next(r for r in records if r["kind"] == "plan")["cells"]
     assert Counter(c["status"] for c in plan) == {"run": 4, "duplicate": 1, "invalid": 1}
     assert sum(r["kind"] == "start" for r in records) == 4 + 2, "each end costs its own cell and no other"
