@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible.utils.display import Display
@@ -15,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import COLLECTION
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import counted
@@ -43,7 +46,18 @@ class ActionModule(ControllerAction):
             return result
         both = {str(finding): finding for finding in [*_of_fabric(options["fabric"]), *findings]}
         verdict = f"{counted(both.values(), zero=True)}. Next: {again('preflight')}"
-        return result | {"plan": fact, "verdict": verdict}
+        return result | {"plan": fact, "verdict": verdict, "deep": _deep(fact)}
+
+
+def _deep(plan: Mapping[str, Any], collection: Path = COLLECTION) -> list[str]:
+    """Return the command that asks the release's own resolver about the head, or nothing without its environment."""
+    if not plan["gpu"] or not any((collection / ".cache" / "sglang").glob("torch-*")):
+        return []
+    gpu, words = plan["gpu"], plan["ranks"][0]["argv"]
+    name = gpu["name"].rpartition(" ")[2].lower()
+    command = [sys.executable, str(collection / "scripts" / "sglang_check.py"), "--deep"]
+    command += ["--sglang", plan["sglang_version"], "--gpu", name, "--gpus-per-node", str(gpu["count"])]
+    return [*command, "--", *words]
 
 
 def _read(host: Mapping[str, Any]) -> Facts | None:
