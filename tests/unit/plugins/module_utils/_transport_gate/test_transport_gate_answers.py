@@ -24,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state
         "foo, foo, foo, foo, foo, foo, ",
         "\ufffd\ufffd\ufffd\ufffd a",
         "\x00\x01\x02\x03abcdefg",
+        "\x00\x01\x02abcdefg",
         "????\n????",
         "aaaaaaaaaaaaaaaa",
     ],

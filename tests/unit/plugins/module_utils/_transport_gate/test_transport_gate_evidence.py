@@ -131,6 +131,7 @@ def test_a_rank_tells_everything_that_it_can(tmp_path: Path, monkeypatch: pytest
     logs = tmp_path / "logs" / "1"
     logs.mkdir(parents=True)
     (logs / "g-0-0.40").write_text("".join(f"line {number}\n" for number in range(9)))
+    (logs / "g-0-0.41").write_text("x\n")
     values = {"port_xmit_data": 100, "port_rcv_data": 100, "symbol_error": 3, "link_downed": 1}
 
     def write(more: int) -> None:
@@ -154,7 +155,7 @@ def test_a_rank_tells_everything_that_it_can(tmp_path: Path, monkeypatch: pytest
             "errors": {"symbol_error": 5},
         }
     ]
-    assert told["nccl"] == ["line 6", "line 7", "line 8"]
+    assert told["nccl"] == ["line 6", "line 7", "line 8", "x"]
     assert told["communicators"] == [{"hash": "0x1", "ranks": []}]
     assert list(told["missing"]) == ["witness"] and "FileNotFoundError" in told["missing"]["witness"]
 

@@ -20,10 +20,12 @@ class Api:
     def __init__(self) -> None:
         self.conditions: list[Condition] = []
         self.events: list[str] = []
+        self.times: list[str] = []
 
     def set_condition(self, condition: Condition, since: str, kind: str) -> None:
-        assert (since, kind) == (STARTED, HEALTH)
+        assert kind == HEALTH
         self.conditions.append(condition)
+        self.times.append(since)
 
     def add_event(self, condition: Condition, prefix: str) -> None:
         self.events.append(f"{prefix}{condition.reason}")
@@ -113,13 +115,15 @@ def test_a_day_has_its_errors_but_ten_days_may_have_more(node: Node) -> None:
     assert node.step(10 * 86400.0) == "nothing was counted"
 
 
-def test_growing_counts_do_not_fill_etcd(node: Node) -> None:
+def test_growing_counts_do_not_fill_etcd(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "timestamp", lambda: f"after {len(node.api.conditions)}")
     for turn in range(1, 41):
         node.changes["net1"] += 2
         node.heat(95 if turn % 2 else 60)
         node.step(30.0 * turn)
     told = [condition.message.partition(" times")[0].rpartition(" ")[2] for condition in node.api.conditions]
     assert told[1:] == ["1", "21"]
+    assert node.api.times[1:] == ["after 1"] * 2
     assert node.api.events == ["HealthDegraded"]
     assert 'gb10_health_events_total{instance="g",rank="2",rail="0",event="link_lost"} 40\n' in node.watch.text
     assert 'gb10_health_hot{instance="g",rank="2"} 0\n' in node.watch.text
