@@ -33,7 +33,8 @@ TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
 # They limit the memory for a program that creates and destroys communicators, each in another thread, for days.
 _THREADS, _COMMUNICATORS = 256, 128
 
-_K, _V = TypeVar("_K"), TypeVar("_V")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 # {network: {device: channels}}
 Channels = dict[str, dict[str, int]]
 
