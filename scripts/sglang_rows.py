@@ -181,7 +181,9 @@ def update_rules(path: Path, knowledge: Knowledge, outcomes: Sequence[Outcome]) 
     data = json.loads(path.read_text(encoding="utf-8"))
     for entry, rule in zip(data["rules"], knowledge.rules.rules, strict=True):
         entry["tried"] = try_rule(rule, outcomes)
-    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    counts = re.compile(r'\{\s+("works": \d+),\s+("fails": \d+)\s+\}')
+    path.write_text(counts.sub(r"{\1, \2}", text), encoding="utf-8")
 
 
 def score_set(outcomes: Sequence[Outcome]) -> dict[str, Any]:
