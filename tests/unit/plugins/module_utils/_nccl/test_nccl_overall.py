@@ -52,7 +52,8 @@ def test_an_expectation_that_the_log_does_not_meet_is_named(
 
 def test_an_expectation_that_the_log_meets_passes() -> None:
     both = log("Using network IB", DONE, *BOTH)
-    assert judge(both, "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",))).satisfied
+    report = judge(both, "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",)))
+    assert report.satisfied and report.msg == "x: ib (NET/IB/0 x2, NET/IB/1 x2)"
     assert judge(log("Using network IB", DONE), "x", Expectation(evidence="selection")).satisfied
     assert judge(log(), "x", Expectation(allow_unknown=True)).satisfied
 
@@ -73,6 +74,10 @@ def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
     two = judge_all({"a": log(*BOTH)}, Expectation(ranks=2, nodes=2))
     assert two["msg"].startswith("NCCL transport ib: 1 of 2 ranks were seen (and 1 more)")
     assert [len(both[key]) for key in ("ranks", "sources")] == [2, 2]
+    assert [(one["source"], one["ranks"], one["verdict"]) for one in both["sources"]] == [
+        ("a", 1, "ib"),
+        ("b", 1, "socket"),
+    ]
     for network, verdict in (("IB", "unknown"), ("Socket", "socket")):
         silent = judge_all({"a": log(), "b": log(BOTH[0].replace("IB", network))}, Expectation())
         assert (silent["verdict"], silent["evidence"], silent["satisfied"]) == (verdict, "none", False)
@@ -216,3 +221,12 @@ def test_the_result_says_whether_it_rests_on_a_text_or_on_files_of_nccl(given: d
 
 def test_no_log_is_no_text() -> None:
     assert (nothing_read("no file")["source"], nothing_read("no file")["remark"]) == ("files", "")
+
+
+@pytest.mark.parametrize(
+    ("torn", "verdict"), [("", "intra"), ("s1:2:2 [1] NCCL INFO Channel 01/0 : 1[1] -> ", "unknown")]
+)
+def test_a_torn_path_of_a_later_process_is_no_path_inside_the_node(torn: str, verdict: str) -> None:
+    ends = ("1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1]", "2:2 [1] NCCL INFO Channel 00/0 : 1[1] -> 0[0]")
+    text = "".join(f"s1:{end} via P2P/CUMEM\n" for end in ends) + torn
+    assert judge(NcclLog().read(io.BytesIO(text.encode()).read), "x", Expectation()).verdict.verdict == verdict
