@@ -308,6 +308,8 @@ def test_all_processes_of_the_server_end_and_no_other(watch: Any) -> None:
     code = "print(1, flush=True); input()"
     for _generation in range(2):
         code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {code!r}]); input()"
+    # A shell that starts these tests in the background lets them and their children ignore SIGQUIT.
+    code = f"import signal; signal.signal(signal.SIGQUIT, signal.SIG_DFL); {code}"
     command = [sys.executable, "-c", code]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, **pipes) as server, subprocess.Popen(["cat"], **pipes) as other:
