@@ -231,7 +231,7 @@ class Slice:
 
     def _counter(self, source: Source) -> Callable[[int], None]:
         """Return what counts the bytes of one fetch. It raises FetchError if a node sends too slowly."""
-        since, got = time.monotonic(), 0
+        since, got = 0.0, 0
 
         def received(size: int) -> None:
             nonlocal since, got
@@ -241,7 +241,8 @@ class Slice:
                     self.progress.hub_bytes += size
                     return
                 self.progress.peer_bytes += size
-            got += size
+            # The time to the first byte has a limit of its own, and says nothing about the speed of a small file.
+            since, got = since or now, got + size
             if now - since > SLOW_SECONDS:
                 if got < SLOWEST * (now - since):
                     raise FetchError(f"{got / (now - since) / 1000:.1f} kB/s are too slow")

@@ -82,7 +82,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
     monkeypatch.setattr(share, "PAUSE", 0.01)
     monkeypatch.setattr(share, "TIMEOUT", 0.2)
     monkeypatch.setattr(share, "SLOW_SECONDS", 0.1)
-    # An honest node would have to send nothing for seconds to count as too slow.
+    # An honest node would have to stop for seconds in a file to count as too slow.
     monkeypatch.setattr(share, "SLOWEST", 1000)
     monkeypatch.setattr(share.random, "random", float)
     with ExitStack() as stack:
