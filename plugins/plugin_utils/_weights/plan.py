@@ -8,6 +8,7 @@ that got it. All problems are findings, before the first byte.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Interface
@@ -227,8 +228,9 @@ def _paths(stocks: Sequence[Stock]) -> Paths:
 def _distances(have: Iterable[str], paths: Paths) -> dict[str, int]:
     """Return the nodes that are connected with some, also over others, each with the number of steps to it."""
     found = dict.fromkeys(have, 0)
-    waiting = list(found)
-    for name in waiting:
+    waiting = deque(found)
+    while waiting:
+        name = waiting.popleft()
         for other in paths.get(name, {}):
             if other not in found:
                 found[other] = found[name] + 1
