@@ -25,6 +25,23 @@ VERSIONS = json.loads((CHECKOUT / "lab" / "kubernetes" / "versions.json").read_t
 ONLY_K3S = ("--tags", "k3s")
 
 
+def ring_profile(name: str, nodes: int) -> dict[str, Any]:
+    """Return the profile of a small model on all hosts of a ring."""
+    return {
+        "name": name,
+        "description": f"A small model on {nodes} hosts",
+        "model": {"repo": "organisation/Model", "arch": "LlamaForCausalLM", "weights_gb": 10},
+        # the first release whose NCCL chooses the device by the subnet
+        "sglang_version": "0.5.22",
+        "images": [{"sglang": "0.5.22", "image": "localhost/gb10/sglang-standin:0.5.22"}],
+        "topology": {"nodes": nodes, "tp": nodes},
+        "server_args": {"mem_fraction_static": 0.5, "context_length": 8192},
+        "status": "untested",
+        "default_preset": "default",
+        "presets": {"default": {"description": "All hosts"}},
+    }
+
+
 @dataclass
 class Site:
     """A lab with Kubernetes: ``more`` is an additional inventory, ``values`` are variables for every playbook."""

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from gb10lab.lab import Lab
 from labcommand import CHECKOUT, LabCommand, recap
-from sitecommand import Site, is_ready
+from sitecommand import Site, is_ready, ring_profile
 
 COVERS = (
     "inventory/3x-gb10-ring",
@@ -31,22 +31,8 @@ COVERS = (
 )
 
 NAME = "three-ranks"
-PROFILE = {
-    "name": NAME,
-    "description": "A small model on three hosts",
-    "model": {"repo": "organisation/Model", "arch": "LlamaForCausalLM", "weights_gb": 10},
-    # the first release whose NCCL chooses the device by the subnet
-    "sglang_version": "0.5.22",
-    "images": [{"sglang": "0.5.22", "image": "localhost/gb10/sglang-standin:0.5.22"}],
-    "topology": {"nodes": 3, "tp": 3},
-    "server_args": {"mem_fraction_static": 0.5, "context_length": 8192},
-    "status": "untested",
-    "default_preset": "default",
-    "presets": {
-        "default": {"description": "All hosts"},
-        "pair": {"description": "Two neighbours", "topology": {"nodes": 2, "tp": 2}},
-    },
-}
+PROFILE = ring_profile(NAME, 3)
+PROFILE["presets"]["pair"] = {"description": "Two neighbours", "topology": {"nodes": 2, "tp": 2}}
 # host -> neighbour -> the RDMA devices of the cable between them
 CABLES = {
     "spark1": {"spark2": ["rocep1s0f0v0", "roceP2p1s0f0v0"], "spark3": ["rocep1s0f1v0", "roceP2p1s0f1v0"]},

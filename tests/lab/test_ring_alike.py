@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 from cables import cables_of, plug
 from labcommand import LabCommand
-from sitecommand import Site
+from sitecommand import Site, ring_profile
 
 COVERS = (
     "playbooks/discover.yml",
@@ -26,19 +26,6 @@ COVERS = (
 )
 
 NAME = "four-ranks"
-PROFILE = {
-    "name": NAME,
-    "description": "A small model on four hosts",
-    "model": {"repo": "organisation/Model", "arch": "LlamaForCausalLM", "weights_gb": 10},
-    # the first release whose NCCL chooses the device by the subnet
-    "sglang_version": "0.5.22",
-    "images": [{"sglang": "0.5.22", "image": "localhost/gb10/sglang-standin:0.5.22"}],
-    "topology": {"nodes": 4, "tp": 4},
-    "server_args": {"mem_fraction_static": 0.5, "context_length": 8192},
-    "status": "untested",
-    "default_preset": "default",
-    "presets": {"default": {"description": "All hosts"}},
-}
 HALVES = {cage: f"rocep1s0f{cage}v0, roceP2p1s0f{cage}v0" for cage in (0, 1)}
 
 
@@ -51,7 +38,7 @@ def test_a_ring_of_like_cages_is_served_with_joined_ports_and_each_cable_is_prov
     found = tmp_path / "cables.yml"
     told = lab.play("discover", check=False, fabric_discover_map=str(found))
     assert "all cables join the same cages of their hosts" in " ".join(told.split())
-    (tmp_path / f"{NAME}.yml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
+    (tmp_path / f"{NAME}.yml").write_text(yaml.safe_dump(ring_profile(NAME, 4)), encoding="utf-8")
     site = Site(
         LabCommand(lab.state, (lab.state / "inventory", found)),
         group=NAME,
