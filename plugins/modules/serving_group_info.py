@@ -75,6 +75,23 @@ class Members:
                 return lines
         return []
 
+    def whole_log(self, rank: status.Rank, lines: int) -> list[str]:
+        """Return the last lines of a rank's log before its last restart, and as many from after it.
+
+        The running container is read first: the kubelet may restart the container at any time, also before the API
+        server knows of its end, and then only the second question finds the lines of the one that died.
+        """
+        ends = []
+        for previous in (False, True):
+            try:
+                ends.append(self._cluster.log_end(self._namespace, rank.pod, CONTAINER, lines, previous))
+            except ClusterError as error:
+                if not error.status:
+                    raise
+                ends.append([])
+        now, before = ends
+        return now if before == now else before + now
+
     def nccl_lines(self, rank: status.Rank) -> list[str]:
         """Return what NCCL wrote at last in a rank; empty if the rank's sidecar has no log."""
         try:
@@ -132,6 +149,11 @@ def wait(members: Members, ranks: int, seconds: float, crashes: dict[str, dict[s
         seconds,
         POLL_SECONDS,
     )
+
+
+def disturbed(group: status.Group) -> bool:
+    """Return whether a rank of a group that was ready has ended since, as far as the API server knows."""
+    return not group.ready or any(rank.restarts for rank in group.ranks)
 
 
 def progress_lines(members: Members, group: status.Group, waited: float) -> tuple[list[str], list[str]]:
@@ -198,6 +220,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             "progress": PROGRESS_SPEC,
             "fallback": {"type": "str", "default": ""},
             "restarted": {"type": "bool", "default": False},
+            "settle": {"type": "int", "default": 0},
             "head_command": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
@@ -222,13 +245,17 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             result |= group.as_dict() | {"done": False, "progress": following, "waited": part.waited}
             module.exit_json(msg="\n".join(lines), **result)
         if options["restarted"]:
+            group = poll(lambda: members.group(options["ranks"]), disturbed, options["settle"], POLL_SECONDS)
             group = with_lost(members, group)
-        again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
-        troubled = again if group.ready else group.troubled() + again
+        # When one rank has ended, the API server may still call another one ready that ended before it.
+        look_at_all = options["restarted"] and disturbed(group)
+        troubled = group.ranks if look_at_all else group.troubled()
         # A status shows the log of the container that runs; why the one before it ended is told where a wait failed.
-        looks_back = bool(options["wait_timeout"] or options["restarted"])
+        looks_back = bool(options["wait_timeout"])
         logs = {
-            rank: members.log(rank, looks_back or rank.down)
+            rank: members.whole_log(rank, options["log_lines"])
+            if look_at_all
+            else members.log(rank, looks_back or rank.down)
             for rank in troubled
             if rank.phase == "Running" and not rank.lost
         }
@@ -241,7 +268,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     except ClusterError as error:
         module.fail_json(msg=str(error), **result)
     waited = round(part.waited, 1)
-    shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}
+    most = 2 * options["log_lines"] if look_at_all else options["log_lines"]
+    shown = {rank.pod: [line[:WIDTH] for line in log[-most:]] for rank, log in logs.items() if log}
     result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
     result |= {"events": warnings, "hints": remedies(warnings), "last_hang": hang}
     head = headline(options["instance"], group, waited if options["wait_timeout"] else None)

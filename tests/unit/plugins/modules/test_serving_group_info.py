@@ -255,6 +255,29 @@ def test_a_status_shows_the_log_of_the_container_that_runs(
     assert {ask["previous"] for ask in api.asked if ask.get("container") == "sglang"} == {"false"}
 
 
+@pytest.mark.parametrize("settle", [0, 15])
+def test_a_cell_s_dead_rank_is_quoted_also_where_the_api_server_learns_of_it_late(
+    settle: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kubelet has started the next process already; the worker's end is known, the head counts as ready."""
+    head, worker = pod(True), pod(False)
+    worker["metadata"] = {"name": "g-1-0", "uid": "v", "labels": {status.RANK: "1"}}
+    worker["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": 1}}
+    unaware = [head, pod(True) | {"metadata": worker["metadata"]}]
+
+    class Late(FakeApi):
+        def _answer(self, path: str, selector: str) -> Any:
+            listed = len([ask for ask in self.asked if "label_selector" in ask])
+            self.pods = [head, worker] if listed > (2 if settle else 0) else unaware
+            return super()._answer(path, selector)
+
+    started, died = "[12:00:01] Load weight begin.", "CUDA error: an illegal instruction was encountered"
+    Late(logs={"g-0-0": [started, died, ""], "g-1-0": ["", "the head is gone", ""]}).install(monkeypatch)
+    monkeypatch.setattr(info.Members, "answers", lambda _members, _rank: True)
+    _code, result = run(capsys, ranks=2, restarted=True, settle=settle, log_lines=1)
+    assert result["logs"] == {"g-0-0": [died, started], "g-1-0": ["the head is gone"]}
+
+
 HANG = [
     "[2026-11-29 03:00:00] why the group hung: rank 0: old",
     "[2026-11-29 04:00:00] why the group hung: rank 1: new",
