@@ -72,7 +72,7 @@ class Pod:
         running = {"running": {"startedAt": self.started}}
         sidecar = {"name": "transport", "ready": True, "state": running}
         return {
-            "metadata": {"uid": f"{self.name}/{self.born}", "name": self.name},
+            "metadata": {"uid": f"{self.name}-{self.born}", "name": self.name},
             "status": {
                 "podIP": "127.0.0.1",
                 "containerStatuses": [server | {"state": running}, sidecar],
