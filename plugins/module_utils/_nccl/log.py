@@ -164,7 +164,7 @@ class NcclLog:
     def _pieces(self, line: bytes) -> None:
         """Record a line that may contain several statements, or part of one."""
         for origin, level, text in says.split_line(says.TIME.sub(b"", line)):
-            if not level and not any(origin):
+            if not level:
                 self._without_prefix(text)
                 continue
             # Only for lines that ran into each other: in whole lines, two hosts may use the same process number.

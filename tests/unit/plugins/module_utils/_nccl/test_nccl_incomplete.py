@@ -35,6 +35,9 @@ def test_a_communicator_whose_address_is_used_again_before_it_finished_is_counte
 def test_a_release_that_prints_neither_start_nor_complete_finishes_with_connected() -> None:
     old = said("comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0", channel(), CONNECTED)
     assert judge(old).satisfied
+    # The number of lines before the last one of such a rank says nothing about the start of another process.
+    parent = said("comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0") + said(*START, pid=2)
+    assert judge(parent + old).satisfied
 
 
 @pytest.mark.parametrize("host", ["worker", ""])
@@ -91,6 +94,20 @@ def test_paths_inside_a_node_may_be_those_of_any_rank_and_no_rank_may_leave_it()
     assert judge(said(*START, host="s2") + second, INTRA).verdict.verdict == "intra"
     leaves = said(init("START", "0x2", shared="0x8"), nodes(2, "0x2"), init("COMPLETE", "0x2", shared="0x8"), pid=3)
     assert judge(second + leaves, INTRA).verdict.verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        INSIDE + said(*other(1), channel()),
+        SOUND + said(init("START", "0x2", nranks=1, shared="0x8")),
+        said(nodes(2), channel()),
+    ],
+    ids=["a communicator inside the node before", "a communicator of one rank", "an excerpt without starts"],
+)
+def test_a_communicator_that_needs_no_network_or_no_end_takes_no_pass_away(text: str) -> None:
+    report = judge(text)
+    assert (report.failures, report.complete) == ([], True)
 
 
 def test_a_rank_that_has_used_no_channel_yet_has_to_name_its_network() -> None:

@@ -81,6 +81,12 @@ def test_a_silent_start_of_one_pod_is_not_taken_back_by_another() -> None:
     assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{again}").failures)
 
 
+def test_a_rank_that_goes_on_after_a_version_line_without_a_prefix_is_not_silent() -> None:
+    begun = said(IB, pid=2)
+    assert judge(f"{SOUND}{begun}{OLD_BARE}\n{begun}").satisfied
+    assert not judge(f"{SOUND}{begun}{OLD_BARE}\n").satisfied
+
+
 def test_a_later_process_is_unready_while_others_go_on() -> None:
     log = said(*START) + SOUND + said(*START, pid=2) + said("Connected all trees")
     assert any(SILENT in text for text in judge(log).failures)
