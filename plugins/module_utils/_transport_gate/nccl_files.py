@@ -124,7 +124,7 @@ class NcclFiles:
             return b""
 
     def new_lines(self) -> Iterator[bytes]:
-        """Yield the whole lines that were written since the last call, in blocks; raise OSError."""
+        """Yield the whole lines that were written since the last call, at most 1 MiB of each file; raise OSError."""
         _start, files, _foreign = self._read()
         self._offsets = {path: self._offsets.get(path, 0) for path in files}
         for path in files:
@@ -136,9 +136,7 @@ class NcclFiles:
                     # It was cut off.
                     self._offsets[path] = 0
                 stream.seek(self._offsets[path])
-                while block := stream.read(_BLOCK):
-                    end = block.rfind(b"\n") + 1 or (len(block) if len(block) == _BLOCK else 0)
-                    self._offsets[path] += end
-                    yield block[:end]
-                    if end < len(block):
-                        break
+                block = stream.read(_BLOCK)
+                end = block.rfind(b"\n") + 1 or (len(block) if len(block) == _BLOCK else 0)
+                self._offsets[path] += end
+                yield block[:end]

@@ -40,6 +40,18 @@ def test_a_release_that_prints_neither_start_nor_complete_finishes_with_connecte
     assert judge(parent + old).satisfied
 
 
+def test_a_line_that_names_no_communicator_connects_the_last_one() -> None:
+    log = said(nodes(2), nodes(2, "0x2")) + said(CONNECTED).replace("s1:1:1", "s1:1:9")
+    (process,) = read(log).processes
+    assert [each.connected for each in process.communicators.values()] == [False, True]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\nlater\n"])
+@pytest.mark.parametrize("words", ["Fatal Python error: Segmentation fault", "Caught signal 11 (Segmentation fault)"])
+def test_the_last_words_of_a_log_are_read_with_and_without_a_line_end(words: str, end: str) -> None:
+    assert judge(f"{SOUND}{words}{end}").troubles == ["segfault"]
+
+
 @pytest.mark.parametrize("host", ["worker", ""])
 def test_a_missing_rank_is_found_also_if_all_nodes_have_the_same_name(host: str) -> None:
     ranks = [

@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl import statements
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import plain, split_line
 
@@ -40,6 +41,13 @@ def line(pid: int, number: int, device: int, network: str = "IB") -> str:
 def test_every_channel_line_is_counted_once(prefix: Callable[[int], str], size: int) -> None:
     lines = [prefix(n) + line(1 + n % 3, n % 64, n % 2) for n in range(3000)]
     assert channels(lines, size) == {f"{pid}": {"IB": {"0": 500, "1": 500}} for pid in (1, 2, 3)}
+
+
+def test_a_line_that_differs_only_in_its_time_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(statements, "read_statement", lambda text: read.append(text) or statements.NOTHING)
+    channels([f"2026-11-22T10:00:00.{number:06d}Z {line(1, 0, 0)}" for number in range(300)])
+    assert len(read) == 1
 
 
 def test_lines_that_never_repeat_are_counted() -> None:

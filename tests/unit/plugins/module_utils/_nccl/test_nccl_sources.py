@@ -5,10 +5,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl import sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import SourceError, written_by_nccl
 
 REAL = Path(__file__).parents[3] / "fixtures" / "nccl" / "real"
@@ -45,6 +49,15 @@ def test_a_file_with_other_lines_is_a_text(tmp_path: Path, text: str, own: bool)
     assert written_by_nccl(path) is own
     path.write_bytes(gzip.compress(text.encode()))
     assert written_by_nccl(path) is own
+
+
+def test_the_kept_lines_of_a_source_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_KEPT_BYTES", 2 * len(INFO))
+    kept: list[bytes] = []
+    # Far apart, so that each line is kept for itself.
+    text = f"{INFO}{'x' * 9999}\n" * 9
+    sources.read_source("a", [nullcontext(io.BytesIO(text.encode()).read)], kept, NcclLog())
+    assert kept == [INFO.encode()] * 2
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

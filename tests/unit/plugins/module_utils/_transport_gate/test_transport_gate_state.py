@@ -272,6 +272,11 @@ def test_the_size_of_a_window(tokens: int, seconds: float, moved: int, reasons: 
     assert count(History(), list(steps)) == reasons
 
 
+def test_an_idle_moment_does_not_begin_a_window_anew() -> None:
+    steps = [(0, 0, 0), (10, 0, 0), (20, 64, 0), (30, 64, 0), (40, 128, 0)]
+    assert count(History(), list(steps)) == ["Proven"] * 4 + ["CountersSilent"]
+
+
 def test_counters_prove_nothing_against_an_idle_unmeasured_or_restarted_server() -> None:
     still = [(20.0 * step, 5.0, 7) for step in range(10)]
     assert set(count(History(), list(still))) == {"Proven"}
