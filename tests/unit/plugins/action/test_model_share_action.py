@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a full disk": {"models_reserve_gb": 10**9},
     "not shared": {"models_share": False, "models_nodes": ["spark2", "spark3"]},
     "denied": {"models_nodes": ["spark1"]},
+    "held": {"__models_lock": "{{ inventory_dir }}/held", "__models_process": "{{ inventory_dir }}/serving"},
 }
 DIRECTORIES = {name: "shared" if name == "again" else name.replace(" ", "-") for name in CASES}
 
@@ -39,6 +41,9 @@ class Played:
         self.directory = directory
         self.hubs = {where: Hub() for where in {*DIRECTORIES.values(), "check"}}
         self.hubs["denied"].deny = True
+        # Another run transfers models, and serves files.
+        (directory / "held").write_text(json.dumps({"holder": "{}", "run": "a transfer of models", "until": 2e10}))
+        (directory / "serving").write_text("4711")
         own = {
             name: {"planned": {"vfs": [{"address": address(number), "prefix": 24}], "pfs": [{"address": None}]}}
             for name, number in HOSTS.items()
@@ -109,6 +114,14 @@ def test_after_a_failure_and_after_a_transfer_nothing_is_left_open(played: Playe
     assert failed and "the token is missing or wrong" in " ".join(said.split())
     assert not list(played.directory.glob("*.pid"))
     assert {path.read_text() for path in played.directory.glob("*.json")} == {""}, "the lock is given back"
+
+
+def test_a_second_transfer_at_once_is_refused_and_leaves_the_first_one_alone(played: Played) -> None:
+    failed, said = played.done["held"]
+    assert failed and " ".join(said.split()).count("[hosts.run.other]") >= len(HOSTS)
+    assert played.hubs["held"].sent == 0 and played.whole("held") == []
+    assert json.loads((played.directory / "held").read_text())["until"] == 2e10
+    assert (played.directory / "serving").read_text() == "4711", "its process is not ended"
 
 
 def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(played: Played) -> None:

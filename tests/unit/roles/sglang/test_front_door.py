@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import PUBLISHED
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import own_addresses
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/front_door.py"
@@ -70,6 +71,9 @@ def test_pods_programs_and_door_name_one_variable() -> None:
 
 PUBLIC = ["/v1/chat/completions", "/generate", "/health", "/metrics", "/server_info"]
 CLOSED = ["/flush_cache", "/update_weights_from_tensor", "/start_profile", "/v1", "/generate/", "/", "//generate"]
+# What an ingress may pass on, as it is or decoded, of a path that begins with one that it publishes.
+CLOSED += ["/v1/../flush_cache", "/v1/%2e%2e/flush_cache", "/v1/..%2fflush_cache", "/v1/a%2F..%2f..%2Fflush_cache"]
+CLOSED += ["/%66lush_cache", "/FLUSH_CACHE", "//flush_cache", "/flush_cache?/v1/", "/flush_cache;/v1/models"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -118,6 +122,9 @@ def test_of_each_release_a_client_gets_the_routes_that_generate_and_report(relea
     assert len(routes) > 70
     assert {route for route in routes if admits(route, CLIENT, POD, frozenset({POD}))} == routes & ANSWERS
     assert not [route for route in routes if admits(route, CLIENT, VF, frozenset({POD}))]
+    # An Ingress takes each path with all below it, by whole parts, and publishes fewer routes than the door admits.
+    published = {route for route in routes if any(f"{route}/".startswith(f"{path}/") for path in PUBLISHED)}
+    assert published == {route for route in routes & ANSWERS if route.startswith(("/v1/", "/generate", "/health"))}
     assert {"/flush_cache", "/update_weights_from_tensor", "/start_profile", "/set_internal_state"} <= routes - ANSWERS
 
 
