@@ -192,7 +192,7 @@ def _command(title: str, argv: Sequence[str]) -> list[str]:
     """Return a title and a command in lines that fit a terminal; a flag and its value share a line."""
     lines = [title, " "]
     for part in flags(map(shlex.quote, argv)):
-        if len(lines[-1]) + len(part) > _COMMAND_WIDTH and lines[-1].strip():
+        if len(lines[-1]) + len(part) > _COMMAND_WIDTH:
             lines[-1] += " \\"
             lines.append("   ")
         lines[-1] += f" {part}"

@@ -15,7 +15,9 @@ import kubernetes
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import live
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import SourceError
 from ansible_collections.gb10.cluster.plugins.modules import nccl_transport
 from kube_samples import FakeApi, pod
 
@@ -102,6 +104,21 @@ def test_lazy_connections_are_waited_for(cluster: Any, capsys: pytest.CaptureFix
     cluster(**{"gemma-0-0": [early, early, IB.format(rank=0)], "gemma-1-0": [IB.format(rank=1)]})
     status, result = run(capsys, pods=PODS, expect=EXPECT, timeout=60)
     assert (status, result["verdict"]) == (0, "ib")
+
+
+@pytest.mark.parametrize("error", [SourceError("torn"), ClusterError("torn")])
+@pytest.mark.parametrize(("timeout", "looks"), [(0, 1), (9, 2), (9.5, 3)])
+def test_logs_that_cannot_be_read_are_no_logs_and_are_read_again_until_the_time_is_over(
+    error: Exception, timeout: float, looks: int
+) -> None:
+    times: list[float] = []
+
+    def judge() -> Any:
+        times.append(9.0 * len(times))
+        raise error
+
+    result, kept = live.judge_until_final(judge, timeout, lambda: times[-1] if times else 0.0, lambda: None)
+    assert (result["failures"], kept, len(times)) == (["torn"], {}, looks)
 
 
 def test_an_api_that_refuses_is_one_sentence_without_headers(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,10 @@ def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
     assert both["failures"][1] == "b: socket is TCP, and RDMA is expected"
     assert f" (and {len(both['failures']) - 1} more)" in both["msg"]
     two = judge_all({"a": log(*BOTH)}, Expectation(ranks=2, nodes=2))
-    assert two["msg"].startswith("NCCL transport ib: 1 of 2 ranks were seen (and 1 more)")
+    assert two["msg"] == "NCCL transport ib: 1 of 2 ranks were seen (and 1 more)"
+    lone = judge_all({"a": log("NET/IB : No device found.", BOTH[0].replace("IB", "Socket"))}, Expectation())
+    found = f"Probable cause: {lone['causes'][0]['summary']}. {lone['causes'][0]['remedy']}"
+    assert lone["msg"] == f"NCCL transport socket: a: socket is TCP, and RDMA is expected. {found}"
     assert [len(both[key]) for key in ("ranks", "sources")] == [2, 2]
     assert [(one["source"], one["ranks"], one["verdict"]) for one in both["sources"]] == [
         ("a", 1, "ib"),
@@ -91,6 +94,8 @@ def test_waiting_ends_when_the_verdict_cannot_improve() -> None:
     assert is_final(judge_all({"a": log("Using network IB", DONE, *BOTH)}, Expectation()))
     assert is_final(judge_all({"a": log(BOTH[0].replace("IB", "Socket"))}, Expectation()))
     assert not is_final(judge_all({"a": log("Using network IB")}, Expectation()))
+    dead = "s1:1:1 [0] net.cc:9 NCCL WARN Error: network IB not found.\n"
+    assert is_final(judge_all({"a": NcclLog().read(io.BytesIO(dead.encode()).read)}, Expectation()))
     assert not is_final(judge_all({}, Expectation()))
 
 
@@ -171,6 +176,9 @@ def test_mtus_that_differ_between_pods_are_reported() -> None:
     assert [(cause["id"], "mtu 3" in cause["line"]) for cause in causes] == [("mtu_differs", True)]
     assert [cause["id"] for cause in judge(log(qp.format(5), qp.format(3), *BOTH), "x").causes] == ["mtu_differs"]
     assert judge_all({"a": log(qp.format(5), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"] == []
+    # The cause of one source is not named again for all of them.
+    two = {"a": log("NET/IB : No device found."), "b": log(qp.format(5), qp.format(3), *BOTH)}
+    assert sorted(cause["id"] for cause in judge_all(two, Expectation())["causes"]) == ["mtu_differs", "no_rdma_device"]
 
 
 def test_every_communicator_has_its_own_verdict() -> None:
@@ -179,6 +187,7 @@ def test_every_communicator_has_its_own_verdict() -> None:
         log(begun.format("0xa"), *BOTH, f"{BOTH[0]}/GDRDMA", "Using network Socket", begun.format("0xb")), "x"
     )
     (rank,) = report.as_dict()["ranks"]
+    assert (rank["rank"], rank["gdr_channels"]) == (0, 1)
     keys = ("verdict", "transport_class", "evidence", "gdr_channels")
     assert [[c[key] for key in keys] for c in rank["communicators"]] == [
         ["ib", "rdma", "channels", 1],

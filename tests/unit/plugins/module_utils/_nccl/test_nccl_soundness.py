@@ -234,6 +234,23 @@ def test_a_torn_line_may_hide_tcp_when_another_host_continues_it(end: str) -> No
     assert judge(SOUND + torn).failures == ["a torn channel line may hide TCP; read the log again"]
     whole = said(f"{HALF}IB").rstrip("\n") + said(channel(), host="spark2", pid=2)
     assert judge(SOUND + whole).satisfied
+    # What is TCP already needs no doubt.
+    tcp = said(*DONE, channel("Socket"))
+    assert judge(tcp + torn.partition(channel())[0]).failures == judge(tcp).failures
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SOUND + said(f"{HALF}I", pid=2),
+        said("Using network Socket", *DONE, channel()),
+        SOUND + "s1:1:1 [0] net.cc:9 NCCL WARN Using network Socket is slow\n",
+    ],
+    ids=["the start of IB", "channels over RDMA after another selection", "a warning"],
+)
+def test_what_proves_no_tcp_takes_no_pass_away(text: str) -> None:
+    report = judge(text)
+    assert (report.verdict.verdict, report.failures) == ("ib", [])
 
 
 def test_a_line_that_ran_into_another_one_keeps_its_own_process() -> None:
@@ -264,6 +281,9 @@ def test_missing_ranks_are_counted_over_all_sources() -> None:
         for rank in (0, 1)
     }
     assert judge_all(logs, Expectation())["failures"] == ["2 of 3 ranks of a communicator were seen"]
+    both = [said(IB, init("COMPLETE", rank=rank, nranks=3), channel(), host=f"s{rank}") for rank in (0, 1)]
+    failures = judge_all({"a": read("".join(both))}, Expectation(ranks=2))["failures"]
+    assert failures == ["rank 0 (a): 2 of 3 ranks of a communicator were seen"]
     # Ranks that have only begun are no proof that another one is missing.
     idle = {f"rank{n}": read(said(init("START", rank=n, nranks=3), host=f"s{n}")) for n in (0, 1)}
     assert judge_all(idle, Expectation(allow_unknown=True))["failures"] == []
@@ -282,6 +302,12 @@ def test_an_error_after_the_channels_changes_health_and_not_the_transport() -> N
         assert report.troubles == [cause]
         assert f"not healthy: {cause}" in report.msg
     assert judge(SOUND).as_dict()["healthy"] is True
+    assert judge(
+        SOUND + later["watchdog"] + later["peer_gone"] + later["peer_gone"].replace("1:1", "2:2")
+    ).troubles == [
+        "peer_gone",
+        "watchdog",
+    ]
 
 
 def test_nccl_2_32_is_read() -> None:

@@ -9,6 +9,7 @@ import io
 from contextlib import nullcontext
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation
 from nccl_lines import (
@@ -26,6 +27,7 @@ from nccl_lines import (
     init,
     judge,
     other,
+    read,
     said,
 )
 
@@ -79,6 +81,14 @@ def test_a_silent_start_of_one_pod_is_not_taken_back_by_another() -> None:
     assert judge(log).satisfied
     again = pod("b", said(*START, IB, *AGAIN, channel(), host="s2", pid=2))
     assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{again}").failures)
+
+
+def test_a_version_line_in_one_of_several_files_is_no_silent_start_if_a_set_up_follows() -> None:
+    files = [
+        said("cudaDriverVersion 13000", pid=n) + f"{OLD_BARE}\n" + said(IB, *AGAIN, channel(), pid=n) for n in (1, 2)
+    ]
+    assert [NcclLog.joined([read(text) for text in files[:number]]).mute for number in (1, 2)] == [False, False]
+    assert NcclLog.joined([read(files[0]), read(f"{OLD_BARE}\n")]).mute
 
 
 def test_a_rank_that_goes_on_after_a_version_line_without_a_prefix_is_not_silent() -> None:

@@ -197,6 +197,8 @@ def test_a_group_is_outdated_when_any_rank_runs_another_revision() -> None:
     other = render(plan(vf_index=1), PodOptions(), {}, {})
     assert not outdated([], wanted)
     assert not outdated(wanted, wanted)
+    # Only workloads are compared.
+    assert not outdated([o for o in wanted if o["kind"] == "StatefulSet"], wanted)
     assert outdated(other, wanted)
     assert outdated([o for o in wanted if o["metadata"]["name"] != "gemma-4-31b-it-3"], wanted)
     bare = [{"kind": "StatefulSet", "metadata": {"name": "gemma-4-31b-it-0", "labels": {}}}]
