@@ -89,6 +89,8 @@ def test_a_version_line_in_one_of_several_files_is_no_silent_start_if_a_set_up_f
     ]
     assert [NcclLog.joined([read(text) for text in files[:number]]).mute for number in (1, 2)] == [False, False]
     assert NcclLog.joined([read(files[0]), read(f"{OLD_BARE}\n")]).mute
+    begun = said(IB, pid=3)
+    assert not NcclLog.joined([read(SOUND), read(f"{begun}{OLD_BARE}\n{begun}")]).mute
 
 
 def test_a_rank_that_goes_on_after_a_version_line_without_a_prefix_is_not_silent() -> None:
