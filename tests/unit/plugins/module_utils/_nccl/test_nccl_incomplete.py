@@ -28,6 +28,10 @@ def test_a_line_that_names_no_communicator_does_not_finish_one_that_was_begun(li
 
 def test_a_communicator_whose_address_is_used_again_before_it_finished_is_counted() -> None:
     again = said(init("START", "0x2", shared="0x9"), init("COMPLETE", "0x2", shared="0x9"))
+    later = "".join(said(IB, *other(number), channel()) for number in range(300))
+    # Of those that are dropped, only TCP that was chosen and not used is a doubt.
+    for dropped in (("Using network Socket", *DONE, channel()), ("Using network Foo", *DONE)):
+        assert judge(said(*dropped) + later).satisfied
     assert judge(SOUND + again).satisfied
     assert judge(SOUND + HUNG + again).failures == ["1 of 2 communicators never finished their set-up"]
 
@@ -197,6 +201,11 @@ def test_the_end_of_a_line_that_another_one_ran_into_takes_the_pass_away(first: 
 @pytest.mark.parametrize("rest", ["0] [send] via NET/So", "0] -> 1[0] [send] via", "via NET/Socket/0"])
 def test_a_channel_line_without_its_start_takes_the_pass_away(rest: str) -> None:
     assert not judge(SOUND + said(rest, pid=2)).satisfied
+
+
+def test_a_process_that_only_starts_is_no_rank() -> None:
+    text = said(channel()) + said(*START, pid=2)
+    assert judge(text, Expectation(ranks=2)).failures == ["1 of 2 ranks were seen"]
 
 
 def test_an_unknown_network_of_an_idle_communicator_is_no_other_transport() -> None:

@@ -241,4 +241,5 @@ def test_no_log_is_no_text() -> None:
 def test_a_torn_path_of_a_later_process_is_no_path_inside_the_node(torn: str, verdict: str) -> None:
     ends = ("1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1]", "2:2 [1] NCCL INFO Channel 00/0 : 1[1] -> 0[0]")
     text = "".join(f"s1:{end} via P2P/CUMEM\n" for end in ends) + torn
-    assert judge(NcclLog().read(io.BytesIO(text.encode()).read), "x", Expectation()).verdict.verdict == verdict
+    report = judge(NcclLog().read(io.BytesIO(text.encode()).read), "x", Expectation())
+    assert (report.verdict.verdict, report.as_dict()["intra"]) == (verdict, {"P2P/CUMEM": 2})
