@@ -29,6 +29,7 @@ sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import (
     Library,
     ResolvedProfile,
@@ -76,13 +77,21 @@ class Cell:
         return plain | {"findings": [finding.as_dict() for finding in self.findings]}
 
 
+def presets_of(profile: Mapping[str, Any]) -> list[str]:
+    """Return the names of the presets; a profile without presets has one without a name."""
+    return list(profile.get("presets") or {"": {}})
+
+
+def own_release(profile: Mapping[str, Any], preset: str) -> str:
+    """Return the release that a preset is written for. Raises ValueError if it is no version."""
+    return str(Version.parse(str(merge(profile, preset, None)["sglang_version"])))
+
+
 def judge_cell(profile: Mapping[str, Any], preset: str, sglang: str, library: Library) -> Cell:
     """Resolve one preset for one version."""
-    measured = resolve(profile, preset, None, None, library).sglang_version == sglang
     listed = any(str(entry["sglang"]) == sglang for entry in profile.get("images") or [])
-    overrides = None if measured or listed else {"image": ANY_IMAGE}
-    resolved = resolve(profile, preset, sglang, overrides, library)
-    return _cell(resolved)
+    overrides = None if listed or own_release(profile, preset) == sglang else {"image": ANY_IMAGE}
+    return _cell(resolve(profile, preset, sglang, overrides, library))
 
 
 def _cell(resolved: ResolvedProfile) -> Cell:
@@ -102,15 +111,30 @@ def _cell(resolved: ResolvedProfile) -> Cell:
     )
 
 
-def matrix(profiles: Iterable[Mapping[str, Any]], library: Library, versions: Sequence[str] = ()) -> list[Cell]:
-    """Check all presets on the given versions; by default on every catalogued version and the measured one."""
+def matrix(
+    profiles: Iterable[Mapping[str, Any]],
+    library: Library,
+    versions: Sequence[str] = (),
+    presets: Sequence[str] = (),
+    own: bool = False,
+) -> list[Cell]:
+    """Check presets, by default all, on the given versions.
+
+    Without a version, each is checked on every catalogued version and the profile's; with ``own``, on its own release.
+    Raises ValueError if no profile has one of the presets.
+    """
+    profiles = list(profiles)
+    if missing := set(presets).difference(*map(presets_of, profiles)):
+        raise ValueError(f"--preset: none of the profiles has {', '.join(sorted(missing))}")
+    known = [str(catalogue.version) for catalogue in library.knowledge.history.catalogues]
     cells: list[Cell] = []
     for profile in profiles:
-        known = [str(catalogue.version) for catalogue in library.knowledge.history.catalogues]
         measured = str(profile["sglang_version"])
-        wanted = list(versions) or [*known, *([measured] if measured not in known else [])]
-        for preset in profile.get("presets") or {"": {}}:
-            cells += [judge_cell(profile, preset, version, library) for version in wanted]
+        all_versions = [*known, *([measured] if measured not in known else [])]
+        for preset in presets_of(profile):
+            if not presets or preset in presets:
+                wanted = list(versions) or ([own_release(profile, preset)] if own else all_versions)
+                cells += [judge_cell(profile, preset, version, library) for version in wanted]
     return cells
 
 
@@ -153,14 +177,6 @@ def surprises(cells: Sequence[Cell], own: dict[tuple[str, str], str]) -> list[st
             told = f"{cell.status} on {cell.sglang}, but {'; '.join(cell.reasons)}"
             found.setdefault((cell.profile, told), []).append(cell.preset)
     return [f"{profile}/{', '.join(presets)}: {told}" for (profile, told), presets in found.items()]
-
-
-def only(cells: list[Cell], presets: Sequence[str]) -> list[Cell]:
-    """Return the cells of the named presets, or all cells; raise ValueError for a name that no profile has."""
-    missing = set(presets) - {cell.preset for cell in cells}
-    if missing:
-        raise ValueError(f"--preset: none of the profiles has {', '.join(sorted(missing))}")
-    return [cell for cell in cells if not presets or cell.preset in presets]
 
 
 def memory(cells: Sequence[Cell]) -> str:
@@ -215,20 +231,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="answer as JSON")
     asked = parser.parse_args(argv)
+    own_only = asked.memory and not (asked.json or asked.same or asked.reasons)
     invalid: dict[str, str] = {}
     try:
         profiles, invalid = read_all(asked.names or list(find_profiles(asked.dir)), asked.dir)
         library = Library.load(asked.dir)
         versions = [library.knowledge.history.release(name) for name in asked.sglang]
-        cells = only(matrix(profiles, library, versions), asked.preset)
+        cells = matrix(profiles, library, versions, asked.preset, own=own_only)
     except ValueError as problem:
         print(*invalid.values(), problem, sep="\n", file=sys.stderr)
         return 2
-    own = {
-        (str(profile["name"]), preset): str(merge(profile, preset, None)["sglang_version"])
-        for profile in profiles
-        for preset in profile.get("presets") or {"": {}}
-    }
+    own = {(str(one["name"]), preset): own_release(one, preset) for one in profiles for preset in presets_of(one)}
     wrong = surprises(cells, own)
     if asked.json:
         print(json.dumps([cell.as_dict() for cell in cells], indent=1))
@@ -236,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for group in duplicates(cell for cell in cells if cell.state != "refused"):
             print(f"{group[0].profile} on {group[0].sglang}: {' = '.join(cell.preset for cell in group)}")
     elif asked.memory:
-        print(memory([cell for cell in cells if asked.sglang or cell.sglang == own[cell.profile, cell.preset]]))
+        print(memory(cells))
     elif cells:
         print(table(cells, invalid))
     if asked.reasons:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import ansible_plays
 import pytest
@@ -41,6 +42,23 @@ def no_thread_left() -> Iterator[None]:
     for thread in left:
         thread.join(10)
     assert not [thread.name for thread in left if thread.is_alive()]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Give the process that prints the summary the starts of this worker."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["starts"] = dict(ansible_plays.STARTS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    ansible_plays.STARTS.update(getattr(node, "workeroutput", {}).get("starts", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    forked, programs = (ansible_plays.STARTS[kind] for kind in ("forked", "program"))
+    if forked or programs:
+        terminalreporter.write_line(f"Ansible was started {forked + programs} times, {forked} of them by a fork.")
 
 
 def pytest_unconfigure() -> None:

@@ -78,11 +78,20 @@ def test_a_program_that_fails_before_it_plays_has_its_status_and_message(monkeyp
     assert done.stderr.startswith("usage: ansible-playbook")
 
 
-def test_a_play_that_takes_too_long_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
-    words = write(tmp_path, {"ansible.builtin.wait_for": {"timeout": 60}})
+def test_a_play_that_takes_too_long_ends_the_server(tmp_path: Path) -> None:
+    server = ansible_plays.Server()
+    server.program = tmp_path / "mute.py"
+    server.program.write_text("import sys; sys.stdin.read()\n")
     with pytest.raises(subprocess.TimeoutExpired):
-        ansible("ansible-playbook", *words, timeout=3)
-    assert ansible("ansible-playbook", "--version").stdout.startswith("ansible-playbook [core 2.")
+        server.run([], tmp_path, {}, 0.1)
+    assert server.process is None
+
+
+def test_a_play_is_killed_when_its_server_shall_end() -> None:
+    waits = "import ansible_server, subprocess; print(ansible_server.wait(subprocess.Popen(['sleep', '60']).pid))"
+    words = [sys.executable, "-c", waits]
+    done = subprocess.run(words, cwd=Path(ansible_plays.__file__).parent, input=b"", capture_output=True, check=True)
+    assert done.stdout == b"-9\n"
 
 
 @pytest.mark.parametrize(

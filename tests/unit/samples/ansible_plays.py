@@ -15,6 +15,7 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ PROGRAMS = Path(sys.executable).parent
 SETTINGS = ROOT / "ansible.cfg"
 # Variables that Ansible or Python reads when it is imported.
 READ_EARLY = ("ANSIBLE_", "HOME", "LANG", "LC_", "PYTHON", "TMPDIR")
+# How often the tests of this process have started Ansible. conftest.py prints the sum of all processes.
+STARTS: Counter[str] = Counter()
 
 
 def early(environment: Mapping[str, str]) -> dict[str, str]:
@@ -38,6 +41,8 @@ def early(environment: Mapping[str, str]) -> dict[str, str]:
 
 class Server:
     """The server of this process: started for the first play, ended by stop()."""
+
+    program = Path(__file__).with_name("ansible_server.py")
 
     def __init__(self) -> None:
         self.environment = dict(os.environ)
@@ -54,8 +59,8 @@ class Server:
     ) -> subprocess.CompletedProcess[str]:
         """Run one program to its end. Raise TimeoutExpired after `timeout` seconds."""
         if self.process is None:
-            command = [sys.executable, Path(__file__).with_name("ansible_server.py")]
             own = self.environment | {"ANSIBLE_CONFIG": str(SETTINGS)}
+            command = [sys.executable, self.program]
             self.process = subprocess.Popen(command, env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdin
         assert self.process.stdout
@@ -91,7 +96,9 @@ def ansible(
     """Run one of Ansible's programs with the settings of the repository; return its status and output."""
     command = [str(PROGRAMS / program), *map(str, words)]
     environment = os.environ if env is None else env
-    if SERVER.serves(cwd, environment):
+    forked = SERVER.serves(cwd, environment)
+    STARTS["forked" if forked else "program"] += 1
+    if forked:
         return SERVER.run(command, cwd, environment, timeout)
     return subprocess.run(
         command, check=False, cwd=cwd, env=environment, timeout=timeout,

@@ -39,17 +39,18 @@ def listed(inventory: Path) -> str:
 
 
 @pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.name)
-def test_every_inventory_of_the_repository_and_its_listing_have_the_same_plan(inventory: Path) -> None:
+def test_every_inventory_of_the_repository_is_planned(inventory: Path) -> None:
     listing = listed(inventory)
-    done = run("--json", str(inventory))
+    done = run("--json", "-", text=listing)
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout)
     assert set(answer) == {"plan", "findings"}
     assert all(host["vfs"] for host in answer["plan"]["hosts"].values())
-    assert json.loads(run("--json", "-", text=listing).stdout) == answer
     table = run("-", text=listing)
     assert table.returncode == 0
     assert all(name in table.stdout for name in answer["plan"]["hosts"])
+    if inventory == INVENTORIES[0]:  # each run with an inventory starts a program
+        assert json.loads(run("--json", str(inventory)).stdout) == answer
 
 
 def test_a_file_is_enough(tmp_path: Path) -> None:
@@ -66,16 +67,16 @@ def test_errors_are_printed_and_exit_1(tmp_path: Path) -> None:
     assert "[fabric.node_id.duplicate]" in done.stdout
 
 
-@pytest.mark.parametrize("value", ["'{{ item }}'", "!vault encrypted"])
-def test_a_value_that_only_ansible_can_compute_has_a_remedy(tmp_path: Path, value: str) -> None:
+def test_a_value_that_only_ansible_can_compute_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text(HOSTS)
-    (tmp_path / "host_vars" / "spark2").mkdir(parents=True)
-    (tmp_path / "host_vars" / "spark2" / "id.yml").write_text(f"gb10_node_id: {value}\n")
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars" / "spark1.yml").write_text("gb10_node_id: '{{ item }}'\n")
+    (tmp_path / "host_vars" / "spark2.yml").write_text("gb10_node_id: !vault encrypted\n")
     done = run("--json", str(tmp_path))
     assert done.returncode == 1
-    findings = {f["rule"]: f for f in json.loads(done.stdout)["findings"]}
-    assert findings["fabric.value.template"]["where"] == "spark2"
-    assert "--tags plan" in findings["fabric.value.template"]["remedy"]
+    findings = [one for one in json.loads(done.stdout)["findings"] if one["rule"] == "fabric.value.template"]
+    assert [one["where"] for one in findings] == ["spark1", "spark2"]
+    assert all("--tags plan" in one["remedy"] for one in findings)
 
 
 def test_an_ini_inventory_is_read(tmp_path: Path) -> None:

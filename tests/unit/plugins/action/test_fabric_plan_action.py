@@ -38,13 +38,14 @@ def play(directory: Path, variables: Variables, *arguments: str) -> subprocess.C
     return ansible("ansible-playbook", "-i", directory / "hosts.yml", directory / "book.yml", *arguments)
 
 
-def test_every_host_of_the_play_gets_the_whole_plan(tmp_path: Path) -> None:
-    done = play(tmp_path, fabric(2))
+def test_every_host_of_the_play_gets_the_whole_plan_which_is_not_printed_as_data(tmp_path: Path) -> None:
+    done = play(tmp_path, fabric(2), "-v")
     assert done.returncode == 0, done.stdout + done.stderr
     first, second = (json.loads((tmp_path / f"spark{number}.json").read_text()) for number in (1, 2))
     assert first == second
     assert list(first["hosts"]) == ["spark1", "spark2"]
     assert first["findings"] == []
+    assert "gb10_fabric_plan" not in done.stdout
 
 
 def test_the_plan_is_shown_and_nothing_is_written(tmp_path: Path) -> None:
@@ -66,11 +67,3 @@ def test_all_conflicts_are_reported_and_no_fact_is_set(tmp_path: Path) -> None:
     assert "[fabric.mtu.low]" in done.stdout
     assert "networks:" not in done.stdout
     assert not list(tmp_path.glob("*.json"))
-
-
-def test_a_plan_is_not_printed_as_data_with_v(tmp_path: Path) -> None:
-    variables = fabric(2)
-    done = play(tmp_path, variables, "-v")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads((tmp_path / "spark1.json").read_text())["hosts"]
-    assert "gb10_fabric_plan" not in done.stdout

@@ -14,34 +14,25 @@ ROOT = Path(__file__).resolve().parents[4]
 TWO_LINES = {"text": "one:\n  two, and three\n"}
 
 
-def printed(directory: Path, task: dict[str, object], hosts: str = "a,b,") -> list[str]:
-    play = {"hosts": "all", "gather_facts": False, "tasks": [{"name": "Show", **task}]}
-    playbook = directory / "play.yml"
-    playbook.write_text(yaml.safe_dump([play]))
-    done = ansible("ansible-playbook", "-i", hosts, "--check", playbook)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.partition("TASK [Show]")[2].partition("PLAY RECAP")[0].splitlines()[1:]
-
-
-def test_a_text_is_printed_line_by_line(tmp_path: Path) -> None:
-    lines = printed(tmp_path, {"gb10.cluster.show": TWO_LINES, "run_once": True})
-    assert lines[:3] == ["one:", "  two, and three", "ok: [a]"]
-
-
-def test_one_host_needs_no_heading(tmp_path: Path) -> None:
-    assert printed(tmp_path, {"gb10.cluster.show": TWO_LINES}, "a,")[0] == "one:"
-
-
-def test_each_of_several_hosts_prints_its_name_above_its_text(tmp_path: Path) -> None:
-    text = "\n".join(printed(tmp_path, {"gb10.cluster.show": TWO_LINES}))
-    assert "a:\none:\n  two, and three" in text
-    assert "b:\none:\n  two, and three" in text
-
-
-def test_rows_are_aligned_below_the_text(tmp_path: Path) -> None:
+def test_a_text_is_printed_line_by_line_with_the_name_of_each_of_several_hosts(tmp_path: Path) -> None:
     rows = [{"bytes": 8192, "p50": 31.5}, {"bytes": 1048576, "p50": 260.0}]
-    lines = printed(tmp_path, {"gb10.cluster.show": {"text": "latency", "rows": rows}, "run_once": True})
-    assert lines[:4] == ["latency", "bytes    p50", "8192     31.5", "1048576  260.0"]
+    tasks: dict[str, dict[str, object]] = {
+        "once": {"gb10.cluster.show": TWO_LINES, "run_once": True},
+        "each": {"gb10.cluster.show": TWO_LINES},
+        "rows": {"gb10.cluster.show": {"text": "latency", "rows": rows}, "run_once": True},
+    }
+    book = [{"hosts": "all", "gather_facts": False, "tasks": [{"name": name, **task} for name, task in tasks.items()]}]
+    tasks["one host"] = {"gb10.cluster.show": TWO_LINES}
+    book += [{"hosts": "a", "gather_facts": False, "tasks": [{"name": "one host", **tasks["one host"]}]}]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(book))
+    done = ansible("ansible-playbook", "-i", "a,b,", "--check", tmp_path / "play.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = {name: done.stdout.partition(f"TASK [{name}]")[2].partition("\nTASK")[0].splitlines()[1:] for name in tasks}
+    assert said["once"][:3] == ["one:", "  two, and three", "ok: [a]"]
+    assert said["one host"][0] == "one:"
+    for host in ("a", "b"):
+        assert f"{host}:\none:\n  two, and three" in "\n".join(said["each"])
+    assert said["rows"][:4] == ["latency", "bytes    p50", "8192     31.5", "1048576  260.0"]
 
 
 def test_a_failure_is_the_last_word_and_its_whole_text_goes_to_a_file(tmp_path: Path) -> None:

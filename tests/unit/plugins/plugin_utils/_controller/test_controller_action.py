@@ -8,17 +8,15 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain, refusal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import held
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[5]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -26,11 +24,8 @@ def test_a_failure_prints_each_finding_once_on_a_line_of_its_own(tmp_path: Path,
     settings = tmp_path / "ansible.cfg"
     settings.write_text(f"[defaults]\ncollections_path = {ROOT}/collections\ncallback_result_format = {form}\n")
     inventory = ROOT / "inventory" / "4x-gb10-switch"
-    words = [PLAYBOOK, "-i", inventory, "gb10.cluster.preflight", "-e", "gb10_fabirc_mtu=1", "-e", "gb10_fabric_mtu=no"]
-    done = subprocess.run(
-        words, cwd=tmp_path, env={**os.environ, "ANSIBLE_CONFIG": str(settings)}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    words = ["-i", inventory, "gb10.cluster.preflight", "-e", "gb10_fabirc_mtu=1", "-e", "gb10_fabric_mtu=no"]
+    done = ansible("ansible-playbook", *words, cwd=tmp_path, env={**os.environ, "ANSIBLE_CONFIG": str(settings)})
     assert done.returncode == 2
     lines = done.stdout.splitlines()
     at = lines.index("error: all hosts: gb10_fabirc_mtu: nothing reads it.")
@@ -76,8 +71,7 @@ def test_a_file_that_an_action_cannot_write_is_named_with_what_to_do(error: OSEr
 def test_a_file_that_cannot_be_written_ends_the_task_without_a_raw_error(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("")
     options = json.dumps({"journal": f"{tmp_path}/results/mine.jsonl", "record": {"kind": "note"}})
-    words = [PLAYBOOK.with_name("ansible"), "localhost", "-m", "gb10.cluster.sweep_record", "-a", options]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ansible("ansible", "localhost", "-m", "gb10.cluster.sweep_record", "-a", options)
     said = " ".join((done.stdout + done.stderr).split())
     assert (done.returncode, "[Errno" in said) == (2, False)
     assert f"{tmp_path}/results: File exists on the machine that runs Ansible. Remove it, or use another path." in said
