@@ -299,7 +299,7 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
         if recipe.get(key) is not None and not isinstance(recipe[key], kind):
             raise ValueError(f"the recipe's {key} is {recipe[key]!r}, which is not {name}. Correct it")
     if str(recipe.get("runtime") or "sglang") != "sglang":
-        raise ValueError(f"the recipe's runtime is {recipe['runtime']}. This collection serves with SGLang only")
+        raise ValueError(f"the recipe's runtime is {recipe['runtime']!r}. This collection serves with SGLang only")
     defaults = dict(recipe.get("defaults") or {})
     command = recipe.get("command")
     if command:
@@ -395,6 +395,8 @@ def _image(
 ) -> tuple[str, str]:
     """Return the image and its release; raise ValueError if the user has to say the release."""
     image, asked = found.image or fallback["image"], fallback["sglang_version"]
+    if SECRET_VALUE.search(image):
+        raise ValueError("the name of the image has a secret. Write it without, and log in to the registry on the nodes")
     if not image:
         fits = [one for one in images if one.digest and (one.sglang == asked or not (asked or one.profile))]
         best = max(fits, key=lambda one: (Version.parse(one.sglang), not one.profile), default=None)
@@ -523,7 +525,7 @@ def _profile(
     sampling = args.pop(SAMPLING, None)
     profile: dict[str, Any] = {
         "name": name,
-        "description": found.description or f"{repo} on {nodes} node(s)",
+        "description": " ".join(_without_secrets(found.description.split())) or f"{repo} on {nodes} node(s)",
         "model": {key: value for key, value in model.items() if value is not None},
         "sglang_version": image["sglang"],
         "images": [dict(image)],

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -139,6 +141,15 @@ def cut(path: Path) -> Path:
 def no_archive(path: Path) -> Path:
     path.write_bytes(b"#!/bin/sh\n")
     return path
+
+
+def test_each_field_of_an_entry_that_is_read_is_tried() -> None:
+    """NAMES have the odd names, and KINDS the odd types, modes and sizes."""
+    text = inspect.getsource(archive)
+    read = set(re.findall(r"\b(?:member|header)\.(\w+)", text)) - {"startswith", "split"}
+    assert read == {"name", "type", "isdir", "mode", "size"}
+    tried = {key for info, _content in KINDS.values() for key, value in info.get_info().items() if value}
+    assert tried >= {"name", "type", "mode", "size"} and len(NAMES) > 30
 
 
 BOMBS = [bomb_of_headers, chain_of_headers, cut, no_archive]

@@ -13,11 +13,16 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
+    OTHER,
+    STEPS,
     Source,
     commented,
     read_command,
     read_recipe,
     to_profile,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
+    RECIPE as FIELDS,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import ProfileError, read_yaml
@@ -61,6 +66,39 @@ def test_no_variable_loads_code_or_is_a_secret(name: str, source: str) -> None:
     assert profile["env"] == {"OMP_NUM_THREADS": "8"}
     assert name in said
     assert name in CODE or value not in json.dumps([profile, said]) or value == "x"
+
+
+EVIL = "x\x1b[2J\n- a: &a [*a]\u2028{{ lookup('pipe', 'id') }} hf_AbCdEfGhIjKlMnOpQrSt"
+ODD: list[Any] = [EVIL, [EVIL], {EVIL: EVIL}, {"tp": [EVIL]}, {"a": {"b": EVIL}}, -1, 10**30, True, "", [], {}, 1.5]
+
+
+class Seen(dict[str, Any]):
+    """A recipe that notes which of its keys are read."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.setdefault("", set()).add(key)
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("key", sorted({*FIELDS, *OTHER, *STEPS, "unknown"}))
+def test_an_odd_value_of_any_key_is_refused_or_makes_a_plain_file_without_a_secret(key: str) -> None:
+    for value in ODD:
+        try:
+            found = read_recipe({**RECIPE, key: value}, LIBRARY.knowledge)
+            profile, said = drafted(found)
+        except ValueError as error:
+            assert str(error).isprintable()
+            continue
+        text = commented(profile, found.left_out)
+        assert yaml.safe_load(text) == profile
+        assert "hf_AbCdEf" not in json.dumps([text, said])
+        assert "\x1b" not in text
+
+
+def test_no_other_key_is_read() -> None:
+    recipe = Seen(RECIPE)
+    read_recipe(recipe, LIBRARY.knowledge)
+    assert recipe[""] <= {*FIELDS, *OTHER, *STEPS, ""}
 
 
 @pytest.mark.parametrize(
