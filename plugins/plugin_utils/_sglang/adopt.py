@@ -396,7 +396,7 @@ def _image(
     """Return the image and its release; raise ValueError if the user has to say the release."""
     image, asked = found.image or fallback["image"], fallback["sglang_version"]
     if SECRET_VALUE.search(image):
-        raise ValueError("the name of the image has a secret. Write it without, and log in to the registry on the nodes")
+        raise ValueError("the name of the image has a secret. Leave it out, and log in to the registry on the nodes")
     if not image:
         fits = [one for one in images if one.digest and (one.sglang == asked or not (asked or one.profile))]
         best = max(fits, key=lambda one: (Version.parse(one.sglang), not one.profile), default=None)
