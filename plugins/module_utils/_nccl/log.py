@@ -237,7 +237,7 @@ class NcclLog:
             return process
         process.marks[mark] += 1
         # Another version in the same process means a second copy of the library, not a restart.
-        again = process.version == version if mark == "NCCL version" else not process.version
+        again = process.version == version
         worked = bool(process.hits) or any(comm.started for comm in process.communicators.values())
         if self.one_start or process.marks[mark] < 2 or not again or not worked:
             return process

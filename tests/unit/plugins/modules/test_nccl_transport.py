@@ -140,7 +140,7 @@ def test_files_text_and_kept_evidence(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert (status, result["verdict"], len(result["kept"])) == (0, "socket", 3)
     kept = [Path(name) for name in result["kept"]]
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
+    assert [path.stat().st_mode & 0o777 for path in (kept[0].parent, *kept)] == [0o700, *[0o600] * 3]
     assert kept[0].name.endswith("_twohosts-socket.rank0.log.nccl.log")
     assert kept[0].read_text().count("via NET/Socket") == 10
     status, result = run(capsys, text=IB.format(rank=0), _ansible_check_mode=True, evidence_dir=str(tmp_path / "no"))

@@ -98,6 +98,8 @@ def test_a_cause_that_another_one_explains_is_not_listed(lines: tuple[str, ...],
         # A job inside one node needs no network.
         (said(init("START"), nodes(1), NO_DEVICE), "no_rdma_device", 0.1),
         (said(init("START"), nodes(1), channel("Socket"), NO_DEVICE), "no_rdma_device", 0.7),
+        # What is used tells more than what was chosen.
+        (said("Using network IB", init("START"), channel("Socket"), NO_DEVICE), "no_rdma_device", 0.7),
     ],
 )
 def test_the_rest_of_a_log_decides_how_much_a_line_explains(log: str, cause: str, confidence: float) -> None:

@@ -111,6 +111,7 @@ VLLM = "(APIServer pid=1) INFO 11-02 08:31:24 [core.py:77]"
         (f"{VLLM} Initializing an LLM engine (v0.6.0) with k", f"{VLLM} Initializing an LLM engine"),
         ("1[0] [send] via NET/Socket/0 and NET/Socket/1", "1[0] [send] via NET/Socket/0 and NET/Socket/1"),
         ("Failed to initialize NET plugin IB", "Failed to initialize NET plugin IB"),
+        ("Fatal Python error: Segmentation fault", "Fatal Python error: Segmentation fault"),
         ("GET /health: ALL IS WELL, THE CLUSTER ANSWERS", ""),
     ],
 )

@@ -25,6 +25,7 @@ def log(*lines: str) -> NcclLog:
 
 
 DONE = "comm 0x1 rank 0 nranks 2 cudaDev 0 busId f000 - Init COMPLETE"
+DEAD = "s1:1:1 [0] net.cc:9 NCCL WARN Error: network IB not found.\n"
 BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in range(4)]
 
 
@@ -32,6 +33,7 @@ BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in rang
     ("expect", "lines", "failure"),
     [
         (Expectation(min_devices=2), BOTH[:1], "s1 uses 1 of 2 devices"),
+        (Expectation(min_devices=2), [DONE, BOTH[0]], "rank 0 uses 1 of 2 devices"),
         (Expectation(balance=0.5), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
         (Expectation(balance=float("nan")), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
         (Expectation(gdr=True), BOTH, "without GPUDirect RDMA"),
@@ -55,7 +57,8 @@ def test_an_expectation_that_the_log_meets_passes() -> None:
     report = judge(both, "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",)))
     assert report.satisfied and report.msg == "x: ib (NET/IB/0 x2, NET/IB/1 x2)"
     assert judge(log("Using network IB", DONE), "x", Expectation(evidence="selection")).satisfied
-    assert judge(log(), "x", Expectation(allow_unknown=True)).satisfied
+    assert judge_all({"x": log()}, Expectation(allow_unknown=True))["failures"] == []
+    assert judge(log("Using network UCX", DONE, f"{BOTH[0]}/GDRDMA".replace("IB", "UCX")), "x").failures == []
 
 
 def test_devices_that_nccl_overrides_are_not_counted_as_used() -> None:
@@ -85,6 +88,10 @@ def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
         silent = judge_all({"a": log(), "b": log(BOTH[0].replace("IB", network))}, Expectation())
         assert (silent["verdict"], silent["evidence"], silent["satisfied"]) == (verdict, "none", False)
     assert judge_all({}, Expectation())["failures"] == ["there was no log to read"]
+    parts = {"a": log(*BOTH, BOTH[0].replace("IB", "Socket")), "b": NcclLog().read(io.BytesIO(DEAD.encode()).read)}
+    assert judge_all(parts, Expectation())["verdict"] == "error"
+    # Where a plugin may be anything, it is another transport than RDMA.
+    assert judge(log(*BOTH, BOTH[0].replace("IB", "UCX")), "x").verdict.verdict == "mixed"
     begun = DONE.replace("COMPLETE", "START")
     late = judge_all({"a": log(DONE, *BOTH), "b": log(begun, *BOTH, "NET/IB : No device found.")}, Expectation())
     assert (late["complete"], [cause["id"] for cause in late["causes"]]) == (False, ["no_rdma_device"])
@@ -94,8 +101,7 @@ def test_waiting_ends_when_the_verdict_cannot_improve() -> None:
     assert is_final(judge_all({"a": log("Using network IB", DONE, *BOTH)}, Expectation()))
     assert is_final(judge_all({"a": log(BOTH[0].replace("IB", "Socket"))}, Expectation()))
     assert not is_final(judge_all({"a": log("Using network IB")}, Expectation()))
-    dead = "s1:1:1 [0] net.cc:9 NCCL WARN Error: network IB not found.\n"
-    assert is_final(judge_all({"a": NcclLog().read(io.BytesIO(dead.encode()).read)}, Expectation()))
+    assert is_final(judge_all({"a": NcclLog().read(io.BytesIO(DEAD.encode()).read)}, Expectation()))
     assert not is_final(judge_all({}, Expectation()))
 
 
@@ -164,7 +170,7 @@ def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
 
 def test_a_process_without_a_communicator_is_named_by_its_place() -> None:
     failures = judge_all({"g-1-0": log("Using network Socket")}, Expectation(), {"g-1-0": 1})["failures"]
-    assert failures[0].startswith("rank 1 (g-1-0): ")
+    assert all(text.startswith("rank 1 (g-1-0): ") for text in failures)
     assert judge_all({"a": log("Using network Socket")}, Expectation())["failures"][0].startswith("a: ")
     failures = judge_all({"a": member(0, 2, "0xa")}, Expectation(networks=("gIB",)))["failures"]
     assert failures == ["rank 0 (a): IB where gIB is expected"]
@@ -193,6 +199,11 @@ def test_every_communicator_has_its_own_verdict() -> None:
         ["ib", "rdma", "channels", 1],
         ["socket", "tcp", "selection", 0],
     ]
+
+
+def test_a_communicator_over_two_networks_is_mixed() -> None:
+    (rank,) = judge(log(DONE, BOTH[0], BOTH[0].replace("IB", "Socket")), "x").as_dict()["ranks"]
+    assert [c["verdict"] for c in rank["communicators"]] == ["mixed"]
 
 
 def test_channels_that_another_thread_writes_are_those_of_the_only_communicator() -> None:

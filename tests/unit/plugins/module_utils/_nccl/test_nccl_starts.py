@@ -88,7 +88,8 @@ def test_a_version_line_in_one_of_several_files_is_no_silent_start_if_a_set_up_f
         said("cudaDriverVersion 13000", pid=n) + f"{OLD_BARE}\n" + said(IB, *AGAIN, channel(), pid=n) for n in (1, 2)
     ]
     assert [NcclLog.joined([read(text) for text in files[:number]]).mute for number in (1, 2)] == [False, False]
-    assert NcclLog.joined([read(files[0]), read(f"{OLD_BARE}\n")]).mute
+    again = NcclLog.joined([read(files[0]), read(f"{OLD_BARE}\n")])
+    assert (again.mute, again.version) == (True, "2.20.5+cuda12.4")
     begun = said(IB, pid=3)
     assert not NcclLog.joined([read(SOUND), read(f"{begun}{OLD_BARE}\n{begun}")]).mute
 

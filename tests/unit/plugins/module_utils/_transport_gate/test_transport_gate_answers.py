@@ -96,6 +96,7 @@ def asking(monkeypatch: pytest.MonkeyPatch, server: Server, enforce: bool = Fals
         (["error:[Errno 111] Connection refused", "SUM"], ["NotAnswered", "Words"], []),
         (["SUM", "error:not complete after 60 s", "error:HTTP 503: busy"], ["Words"], []),
         (["99999", "I think"], ["Words"], []),
+        (["SUM", NOISE, "error:not complete after 60 s", NOISE], ["Words", "Garbage"], ["AnswersGarbage"]),
         (["SUM", NOISE, "SUM", NOISE], ["Words"], []),
         (
             ["SUM", NOISE, NOISE, "error:not complete after 60 s", "SUM"],

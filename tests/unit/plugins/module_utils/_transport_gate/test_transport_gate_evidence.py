@@ -141,7 +141,7 @@ def test_a_rank_tells_everything_that_it_can(tmp_path: Path, monkeypatch: pytest
     write(0)
     monkeypatch.setattr(evidence.time, "sleep", lambda _seconds: write(5))
     monkeypatch.setattr(evidence, "ask_nccl", lambda: [{"hash": "0x1", "ranks": []}])
-    monkeypatch.setattr(rails, "down", lambda _rails, _root, rdma: ("lo has no carrier",))
+    monkeypatch.setattr(rails, "down", lambda _rails, _root, rdma: ("lo has no carrier",) if rdma else ())
     status, text = evidence.Evidence(tmp_path / "logs", (RAIL,), str(tmp_path)).answer()
     told = json.loads(text)
     assert status == 200

@@ -115,6 +115,13 @@ def test_a_day_has_its_errors_but_ten_days_may_have_more(node: Node) -> None:
     assert node.step(10 * 86400.0) == "nothing was counted"
 
 
+def test_the_days_before_the_sidecar_started_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Node(tmp_path, monkeypatch)
+    made.step(9 * 86400.0)
+    made.count(0, "hw_counters/out_of_sequence", 1005)
+    assert made.step(10 * 86400.0) == "rail 0 (net1) counted 1000 errors and retransmissions"
+
+
 def test_growing_counts_do_not_fill_etcd(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "timestamp", lambda: f"after {len(node.api.conditions)}")
     for turn in range(1, 41):

@@ -69,7 +69,7 @@ def test_a_load_is_told_phase_by_phase_and_its_peaks_stay(rank: Rank) -> None:
 
 
 def test_a_long_phase_is_told_again_after_a_while(rank: Rank) -> None:
-    for now in (0, 30, 59, 61):
+    for now in (0, 30, 59, 60):
         rank.told(now, "loads", 2)
     assert len(rank.conditions) == 2
 
