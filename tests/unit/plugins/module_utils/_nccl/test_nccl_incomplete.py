@@ -28,9 +28,15 @@ def test_a_line_that_names_no_communicator_does_not_finish_one_that_was_begun(li
 
 def test_a_communicator_whose_address_is_used_again_before_it_finished_is_counted() -> None:
     again = said(init("START", "0x2", shared="0x9"), init("COMPLETE", "0x2", shared="0x9"))
+    assert judge(SOUND + said(init("START", "0x2", nranks=1, shared="0x8")) + again).satisfied
     later = "".join(said(IB, *other(number), channel()) for number in range(300))
     # Of those that are dropped, only TCP that was chosen and not used is a doubt.
-    for dropped in (("Using network Socket", *DONE, channel()), ("Using network Foo", *DONE)):
+    inside = (init("START"), nodes(1), init("COMPLETE"))
+    for dropped in (
+        ("Using network Socket", *DONE, channel()),
+        ("Using network Foo", *DONE),
+        ("Using network Socket", *inside),
+    ):
         assert judge(said(*dropped) + later).satisfied
     assert judge(SOUND + again).satisfied
     for hung in (HUNG + again, said(IB, init("START", rank=1), nodes(2, rank=1), channel(), host="s2")):
@@ -91,6 +97,7 @@ def test_a_promise_without_a_finished_communicator_proves_nothing(evidence: str,
     expect = Expectation(evidence=evidence)  # type: ignore[arg-type]
     assert not judge(said(line), expect).satisfied
     assert not judge(f"user said: NCCL INFO {line}\n", expect).satisfied
+    assert not judge("".join(f"NCCL INFO {text}\n" for text in (line, *DONE)), expect).satisfied
     assert judge(said(line, *DONE), expect).satisfied
 
 
@@ -212,7 +219,10 @@ def test_a_channel_line_without_its_start_takes_the_pass_away(rest: str) -> None
 
 def test_a_process_that_only_starts_is_no_rank() -> None:
     text = said(channel()) + said(*START, pid=2)
-    assert judge(text, Expectation(ranks=2)).failures == ["1 of 2 ranks were seen"]
+    report = judge(text, Expectation(ranks=2))
+    assert (report.failures, len(report.as_dict()["ranks"])) == (["1 of 2 ranks were seen"], 1)
+    # Its version is that of the others.
+    assert report.version == "2.28.9+cuda13.0"
 
 
 def test_an_unknown_network_of_an_idle_communicator_is_no_other_transport() -> None:

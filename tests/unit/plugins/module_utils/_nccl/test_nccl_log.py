@@ -86,6 +86,14 @@ def test_an_address_in_the_text_of_a_warning_ends_it_not() -> None:
     assert [(level, text) for _origin, level, text in split_line(line.encode())] == [("WARN", line)]
 
 
+def test_a_statement_without_a_writer_has_not_that_of_the_one_before_it() -> None:
+    found = split_line(b"s1:1:2 [0] NCCL INFO a [3] NCCL INFO b")
+    assert [(origin.host, origin.pid, origin.device, text[0]) for origin, _level, text in found] == [
+        ("s1", "1", "0", "a"),
+        ("", "", "3", "b"),
+    ]
+
+
 def test_a_time_stamp_that_ran_into_a_name_is_no_part_of_it() -> None:
     text = b"s1:1:1 [0] NCCL INFO Using network Socket2026-11-22T10:00:00.123Z\n"
     (process,) = NcclLog().read(io.BytesIO(text).read).processes

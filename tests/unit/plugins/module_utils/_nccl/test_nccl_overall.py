@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import (
     Expectation,
     expectation,
@@ -25,6 +26,7 @@ def log(*lines: str) -> NcclLog:
 
 
 DONE = "comm 0x1 rank 0 nranks 2 cudaDev 0 busId f000 - Init COMPLETE"
+NODES = "comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0"
 DEAD = "s1:1:1 [0] net.cc:9 NCCL WARN Error: network IB not found.\n"
 BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in range(4)]
 
@@ -36,6 +38,8 @@ BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in rang
         (Expectation(min_devices=2), [DONE, BOTH[0]], "rank 0 uses 1 of 2 devices"),
         (Expectation(balance=0.5), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
         (Expectation(balance=float("nan")), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
+        (Expectation(complete=True), BOTH, "no communicator is seen to finish its set-up"),
+        (Expectation(complete=True), [NODES, *BOTH], "no communicator is seen to finish its set-up"),
         (Expectation(gdr=True), BOTH, "without GPUDirect RDMA"),
         (Expectation(gdr=False), [BOTH[0] + "/GDRDMA"], "with GPUDirect RDMA"),
         (Expectation(nodes=2), BOTH, "0 of 2 nodes"),
@@ -90,6 +94,8 @@ def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
     assert judge_all({}, Expectation())["failures"] == ["there was no log to read"]
     parts = {"a": log(*BOTH, BOTH[0].replace("IB", "Socket")), "b": NcclLog().read(io.BytesIO(DEAD.encode()).read)}
     assert judge_all(parts, Expectation())["verdict"] == "error"
+    failures = judge_all({"a": parts["a"], "c": log(*BOTH)}, Expectation())["failures"]
+    assert failures == ["a: ranks or communicators use different transports (IB, Socket)"]
     # Where a plugin may be anything, it is another transport than RDMA.
     assert judge(log(*BOTH, BOTH[0].replace("IB", "UCX")), "x").verdict.verdict == "mixed"
     begun = DONE.replace("COMPLETE", "START")
@@ -103,6 +109,7 @@ def test_waiting_ends_when_the_verdict_cannot_improve() -> None:
     assert not is_final(judge_all({"a": log("Using network IB")}, Expectation()))
     assert is_final(judge_all({"a": NcclLog().read(io.BytesIO(DEAD.encode()).read)}, Expectation()))
     assert not is_final(judge_all({}, Expectation()))
+    assert not is_final(judge_all({"a": log("Using network IB", DONE, *BOTH)}, Expectation(ranks=2)))
 
 
 def test_expectations_are_checked() -> None:
@@ -204,6 +211,8 @@ def test_every_communicator_has_its_own_verdict() -> None:
 def test_a_communicator_over_two_networks_is_mixed() -> None:
     (rank,) = judge(log(DONE, BOTH[0], BOTH[0].replace("IB", "Socket")), "x").as_dict()["ranks"]
     assert [c["verdict"] for c in rank["communicators"]] == ["mixed"]
+    (rank,) = judge(log("Using network Socket", DONE, BOTH[0]), "x").as_dict()["ranks"]
+    assert [c["verdict"] for c in rank["communicators"]] == ["ib"]
 
 
 def test_channels_that_another_thread_writes_are_those_of_the_only_communicator() -> None:
@@ -240,6 +249,24 @@ def test_the_result_says_whether_it_rests_on_a_text_or_on_files_of_nccl(given: d
     # An excerpt shows RDMA. A file is whole, so a communicator that was set up is missing in it.
     assert result["satisfied"] is (source == "text")
     assert result["verdict"] == "ib"
+
+
+def test_one_text_among_files_is_a_text() -> None:
+    assert judge_all({"a": NcclLog(own_files=True), "b": log()}, Expectation())["source"] == "text"
+
+
+@pytest.mark.parametrize(
+    ("network", "tcp"), [("FastSocket", True), ("fastsocket", True), ("SOCKET", True), ("ib", False)]
+)
+def test_nccl_accepts_the_name_of_a_network_in_any_case(network: str, tcp: bool) -> None:
+    assert is_tcp(network) is tcp
+
+
+def test_the_second_process_of_a_text_is_judged_too() -> None:
+    text = "".join(f"s{n}:1:1 [0] NCCL INFO {line}\n" for n in (1, 2) for line in BOTH[:: 1 if n == 1 else 2])
+    assert judge(NcclLog().read(io.BytesIO(text.encode()).read), "x", Expectation(min_devices=2)).failures == [
+        "s2 uses 1 of 2 devices (NET/IB/0 x2)"
+    ]
 
 
 def test_no_log_is_no_text() -> None:

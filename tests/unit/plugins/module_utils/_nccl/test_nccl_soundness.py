@@ -295,6 +295,15 @@ def test_missing_ranks_are_counted_over_all_sources() -> None:
         for rank in (0, 1)
     }
     assert judge_all(logs, Expectation())["failures"] == ["2 of 3 ranks of a communicator were seen"]
+    jobs = {
+        f"{job}{rank}": read(
+            said(IB, init("COMPLETE", rank=rank, nranks=size, shared=job), channel(), host=f"{job}{rank}")
+        )
+        for job, size in (("0x7", 3), ("0x8", 4))
+        for rank in (0, 1)
+    }
+    absent = [f"2 of {size} ranks of a communicator were seen" for size in (3, 4)]
+    assert judge_all(jobs, Expectation())["failures"] == absent
     both = [said(IB, init("COMPLETE", rank=rank, nranks=3), channel(), host=f"s{rank}") for rank in (0, 1)]
     failures = judge_all({"a": read("".join(both))}, Expectation(ranks=2))["failures"]
     assert failures == ["rank 0 (a): 2 of 3 ranks of a communicator were seen"]
