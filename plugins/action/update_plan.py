@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._update.plan import (
     Node,
+    begins,
     check_nodes,
     describe,
     find_groups,
@@ -29,7 +30,7 @@ class ActionModule(ControllerAction):
         nodes = [_node(name, task_vars["hostvars"][name]) for name in task_vars["ansible_play_hosts"]]
         groups = find_groups(plain(options["pods"]), nodes)
         findings = check_nodes(nodes, groups, options["severities"])
-        order = [f"{number}. {line}" for number, line in enumerate(describe(nodes, groups), start=1)]
+        order = [f"{number}. {line}" for number, line in enumerate(describe(nodes, groups, options["proof"]), start=1)]
         failed = has_errors(findings)
         text = "\n".join([*(order or ["Nothing to update."]), *filter(None, [format_findings(findings)])])
         return {
@@ -38,6 +39,7 @@ class ActionModule(ControllerAction):
             "findings": [finding.as_dict() for finding in findings],
             "hosts": [node.host for node in nodes if node.seen and node.seen.due],
             "groups": list(groups),
+            "begins": begins(nodes),
             "msg": "The update was refused; nothing was changed." if failed else text,
         }
 

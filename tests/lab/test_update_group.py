@@ -1,7 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test playbook update on two Kubernetes nodes that serve a group: a controller that is lost, a good end, a step back.
+"""Test playbook update on two Kubernetes nodes that serve a group, which is proved after each node or once.
+
+A controller is lost during a proof; a proof fails, because the RDMA devices count no bytes with the new kernel.
 
 test_update.py tests what update does on hosts without Kubernetes. Kernels and GRUB are simulated in both.
 """
@@ -9,6 +11,7 @@ test_update.py tests what update does on hosts without Kubernetes. Kernels and G
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -43,37 +46,67 @@ def changing(site: Site) -> list[str]:
     return found + [one["metadata"]["name"] for one in every if MARK in (one["metadata"].get("annotations") or {})]
 
 
-def test_a_controller_that_is_lost_leaves_a_stopped_group_and_a_drained_node(site: Site) -> None:
+PROOF = "Serve | Require right answers"
+
+
+def silence(site: Site, number: int, *nodes: str) -> str:
+    """Publish a kernel with which the RDMA devices of these nodes count none of the bytes that NCCL sends."""
+    kernel = publish_kernel(site, number)
+    for node in nodes:
+        site.lab.shell(node, f"echo {kernel} > /boot/silent")
+    return kernel
+
+
+def serves(site: Site, *phases: str) -> bool:
+    """Return whether all ranks are ready, the nodes take pods, and the updates of both nodes have ended so."""
+    states = [state(site, node) for node in NODES]
+    ended = [each["phase"] for each in states] == list(phases) and not any(each["open"] for each in states)
+    return ended and len(site.incarnations()) == len(NODES) and changing(site) == []
+
+
+def test_a_controller_that_is_lost_during_a_proof_leaves_the_kernel_from_before_as_the_default(site: Site) -> None:
     kernel = publish_kernel(site, 1015)
     said = words(site.play("update", "--check"))
-    assert f"1. stop group {site.group}, which has ranks on spark1, spark2 2. spark1: " in said, said[-3000:]
-    assert f"4. start group {site.group}, and prove its transport and its answers" in said
-    before = site.incarnations()
-    site.killed("update", r"Boot \| Reboot the host")
-    assert site.pods() == []
-    assert changing(site) == ["spark1", "spark1", site.namespace]
-    assert running(site)[1] == KERNEL.format(1014)
+    assert f"1. stop group {site.group}, which has ranks on spark1, spark2, after it has passed its proof 2. " in said
+    proved = f"start group {site.group}, and prove its transport and its answers; make {kernel} the default"
+    assert said.count(proved) == len(NODES), said[-3000:]
+    site.killed("update", re.escape(PROOF))
+    assert running(site) == [kernel, KERNEL.format(1014)]
+    assert [state(site, "spark1")[name] for name in ("phase", "open")] == ["trial", True]
+    assert "1014" in site.lab.shell("spark1", "cat /boot/grub/saved")
+    assert changing(site) == [site.namespace]
+
+
+def test_the_next_run_goes_on_and_proves_the_group_after_each_node(site: Site) -> None:
     said = words(site.play("update"))
-    assert "1. spark1: go on with the update of" in said, said[-3000:]
-    assert running(site) == [kernel] * 2
-    assert changing(site) == []
-    # the run has stopped the group, and started and proven it at its end
-    assert before.isdisjoint(site.incarnations())
+    assert "spark1: go on with the update of" in said, said[-3000:]
+    assert said.count(PROOF) == len(NODES)
+    assert running(site) == [KERNEL.format(1015)] * 2
+    assert serves(site, "settled", "settled")
     (verdict,) = site.lab.results.glob("**/transport.json")
     assert json.loads(verdict.read_text(encoding="utf-8"))["satisfied"] is True
-    assert "Answers | Ask the group questions with known answers" in said
 
 
-def test_a_node_that_steps_back_gets_pods_again_and_serve_brings_the_group_back(site: Site) -> None:
-    kernel = publish_kernel(site, 1016)
-    site.lab.shell("spark2", f"echo {kernel} > /boot/faulty")
+def test_a_node_with_which_the_proof_fails_boots_the_kernel_from_before_and_the_group_serves(site: Site) -> None:
+    silence(site, 1016, "spark1")
     said = words(site.play("update", check=False))
-    assert "spark2 failed after its update" in said, said[-3000:]
-    assert running(site) == [kernel, KERNEL.format(1015)]
-    assert [state(site, node)["phase"] for node in NODES] == ["settled", "returned"]
-    assert changing(site) == [site.namespace]
-    site.play("serve")
-    assert len(site.incarnations()) == len(NODES)
-    assert "by channels evidence, as expected" in words(site.play("verify"))
-    assert "Nothing to update." in words(site.play("update"))
-    assert changing(site) == []
+    assert "spark1: failed after the update (" in said, said[-3000:]
+    assert "moved 0 bytes" in said
+    assert "The group serves again, and is proved. [update.host.failed]" in said
+    assert running(site) == [KERNEL.format(1015)] * 2
+    assert serves(site, "returned", "settled")
+    assert state(site, "spark2")["kernel_after"] == KERNEL.format(1015), "the other node was not changed"
+
+
+def test_a_group_that_is_proved_once_steps_back_on_all_nodes_and_settles_on_all(site: Site) -> None:
+    kernel = silence(site, 1017, *NODES)
+    said = words(site.play("update", check=False, update_proof="group"))
+    assert "spark1, spark2: failed after the update (" in said, said[-3000:]
+    assert running(site) == [KERNEL.format(1015)] * 2
+    assert serves(site, "returned", "returned")
+    for node in NODES:
+        site.lab.shell(node, "rm /boot/silent")
+    said = words(site.play("update", update_proof="group", update_retry=True))
+    assert running(site) == [kernel] * 2, said[-3000:]
+    assert said.count(PROOF) == 1
+    assert serves(site, "settled", "settled")

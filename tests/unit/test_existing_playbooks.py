@@ -45,12 +45,13 @@ def test_what_is_only_about_k3s_is_refused(name: str) -> None:
     assert plays(name)[0]["vars"]["needed_provider"] == "k3s"
 
 
-def test_a_group_is_proven_after_an_update_as_by_playbook_verify() -> None:
-    proofs = [
-        {use[1:] for play in plays(name) for use in uses(play) if use[0] == "gb10.cluster.nccl_verify"}
-        for name in ("group_start", "verify")
-    ]
-    assert proofs[0] == proofs[1]
+def test_a_group_is_proven_before_and_after_an_update_as_by_playbook_verify() -> None:
+    tasks = yaml.safe_load((PLAYBOOKS.parent / "roles" / "update" / "tasks" / "serve.yml").read_text(encoding="utf-8"))
+    inner = {"tasks": [part for task in tasks for part in task.get("block", [])]}
+    every = [*(plays(name) for name in ("verify", "group_start", "group_stop")), [inner]]
+    found = [[use[1:] for play in book for use in uses(play) if use[0] == "gb10.cluster.nccl_verify"] for book in every]
+    assert [[entry for entry, _condition in proofs] for proofs in found] == [["main", "answers"]] * len(every)
+    assert found[0] == found[1]
 
 
 def test_no_other_playbook_changes_the_cluster() -> None:

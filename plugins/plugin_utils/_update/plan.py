@@ -28,6 +28,7 @@ BOOT_MIB = (
     400  # vmlinuz, and an initial RAM disk with the driver, which is written beside the old one when it is made again
 )
 SHOWN = 6  # packages that the plan names
+PROVE = "prove its transport and its answers"
 _WORD = re.compile(r"[\w.+:~>/@-]{1,200}", re.ASCII)
 _DRIVER = re.compile(r"libnvidia-compute-\d+")
 
@@ -147,16 +148,35 @@ def find_groups(pods: Iterable[Mapping[str, Any]], nodes: Sequence[Node]) -> dic
     return {group: sorted(found) for group, found in sorted(places.items()) if found & mine}
 
 
-def describe(nodes: Sequence[Node], groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the plan, a line per step of the run."""
-    due = [node for node in nodes if node.seen and node.seen.due]
-    stop = [f"stop group {group}, which has ranks on {', '.join(places)}" for group, places in groups.items()]
-    back = "if that fails, update with -e update_back=true boots the kernels from before"
-    start = [f"start group {group}, and prove its transport and its answers; {back}" for group in groups]
-    return [*stop, *(_describe(node.host, node.seen) for node in due if node.seen), *start] if due else []
+def begins(nodes: Iterable[Node]) -> bool:
+    """Tell whether no host goes on with an update or goes back, so that the group that runs was not changed yet."""
+    return not any(node.seen and (node.seen.back or node.seen.state.open) for node in nodes)
 
 
-def _describe(host: str, seen: Observed) -> str:
+def describe(nodes: Sequence[Node], groups: Mapping[str, Sequence[str]], proof: str) -> list[str]:
+    """Return the plan, a line per step of the run; ``proof`` says whether it follows each ``node`` or the ``group``."""
+    due = [(node, node.seen) for node in nodes if node.seen and node.seen.due]
+    if not due:
+        return []
+    back = any(seen.back for _node, seen in due)
+    before = ", after it has passed its proof" if begins(nodes) else ""
+    lines = [f"stop group {group}, which has ranks on {', '.join(places)}{before}" for group, places in groups.items()]
+    for node, seen in due:
+        mine = [group for group, places in groups.items() if node.name in places and proof == "node"]
+        lines.append(_describe(node.host, seen, [f"start group {group}, and {PROVE}" for group in mine]))
+    hosts = ", ".join(node.host for node, _seen in due)
+    for group in groups:
+        again = f"the kernel from before, group {group} starts again, and the run ends"
+        if back:
+            lines.append(f"start group {group}, and {PROVE}")
+        elif proof == "node":
+            lines.append(f"leave group {group} running; if a check or a proof fails, that node boots {again}")
+        else:
+            lines.append(f"start group {group}, and {PROVE}; if that fails, each of {hosts} boots {again}")
+    return lines
+
+
+def _describe(host: str, seen: Observed, proofs: Sequence[str]) -> str:
     if seen.back:
         return f"{host}: boot {seen.state.kernel_before} again instead of {seen.kernel}; check the host and the fabric"
     names = [each.name for each in seen.changes if each.after]
@@ -171,5 +191,5 @@ def _describe(host: str, seen: Observed) -> str:
         parts += [f"boot {wanted} once instead of {seen.kernel}"]
     elif seen.state.reboot or seen.reboot_required or packages.needs_reboot(seen.changes):
         parts += ["reboot"]
-    made = "; ".join([*parts, "check the host and the fabric"])
+    made = "; ".join([*parts, "check the host and the fabric", *proofs])
     return f"{host}: {made}" + (f"; make {wanted} the default" if wanted else "")

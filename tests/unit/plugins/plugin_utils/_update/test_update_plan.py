@@ -37,7 +37,9 @@ def pod(group: str, node: str) -> dict[str, Any]:
     return {"metadata": {"labels": {"gb10.cluster/instance": group}}, "spec": {"nodeName": node}}
 
 
-def planned(found: Any, facts: Any = ..., pods: Any = (), severities: Any = None) -> dict[str, Any]:
+def planned(
+    found: Any, facts: Any = ..., pods: Any = (), severities: Any = None, proof: str = "node"
+) -> dict[str, Any]:
     """Return the plan for two hosts of which the second has nothing to update."""
     kernel = {"kernel": RUNS}
     facts = GOOD if facts is ... else facts
@@ -45,29 +47,89 @@ def planned(found: Any, facts: Any = ..., pods: Any = (), severities: Any = None
         "spark1": {"ansible_facts": {"gb10_preflight": facts and facts | kernel}, "update_read": {"found": found}},
         "spark2": {"ansible_facts": {"gb10_preflight": GOOD}, "update_read": {"found": FOUND | {"changes": []}}},
     }
-    return acted(variables, pods, severities)
+    return acted(variables, pods, severities, proof)
 
 
-def acted(variables: dict[str, Any], pods: Any = (), severities: Any = None) -> dict[str, Any]:
-    options = {"pods": list(pods), "severities": severities or {}}
+def acted(variables: dict[str, Any], pods: Any = (), severities: Any = None, proof: str = "node") -> dict[str, Any]:
+    options = {"pods": list(pods), "severities": severities or {}, "proof": proof}
     result: dict[str, Any] = ActionModule.act(
         ACTION, options, {"hostvars": variables, "ansible_play_hosts": list(variables)}
     )
     return result
 
 
-def test_a_plan_names_groups_packages_and_kernels_in_order() -> None:
+STOP = "stop group gemma, which has ranks on spark1, spark3"
+BOOT = f"spark1: install linux-image-{NEXT}; boot {NEXT} once instead of {RUNS}; check the host and the fabric"
+START = "start group gemma, and prove its transport and its answers"
+DEFAULT = f"; make {NEXT} the default"
+AGAIN = "the kernel from before, group gemma starts again, and the run ends"
+# The update has ended, or was interrupted before the reboot
+ENDED = {"kernel_before": RUNS, "kernel_after": NEXT, "phase": "settled"}
+OPEN = {"open": True, "phase": "installed", "begun": "2026-11-29T05:00:00Z", "kernel_before": RUNS}
+
+
+@pytest.mark.parametrize(
+    ("found", "proof", "lines", "begins"),
+    [
+        (
+            {},
+            "node",
+            [
+                f"{STOP}, after it has passed its proof",
+                f"{BOOT}; {START}{DEFAULT}",
+                f"leave group gemma running; if a check or a proof fails, that node boots {AGAIN}",
+            ],
+            True,
+        ),
+        (
+            {},
+            "group",
+            [
+                f"{STOP}, after it has passed its proof",
+                f"{BOOT}{DEFAULT}",
+                f"{START}; if that fails, each of spark1 boots {AGAIN}",
+            ],
+            True,
+        ),
+        # An interrupted run may have left the group with the kernel that breaks it.
+        (
+            {"state": OPEN},
+            "group",
+            [
+                STOP,
+                BOOT.replace(": ", ": go on with the update of 2026-11-29T05:00:00Z; ") + DEFAULT,
+                f"{START}; if that fails, each of spark1 boots {AGAIN}",
+            ],
+            False,
+        ),
+        (
+            {"kernel": NEXT, "back": True, "state": ENDED, "changes": []},
+            "node",
+            [STOP, f"spark1: boot {RUNS} again instead of {NEXT}; check the host and the fabric", START],
+            False,
+        ),
+    ],
+)
+def test_a_plan_names_the_proofs_and_what_follows_them(
+    found: Any, proof: str, lines: list[str], *, begins: bool
+) -> None:
     pods = [pod("gemma", "spark1"), pod("gemma", "spark3"), pod("other", "spark2"), pod("", "spark1")]
-    plan = planned(FOUND, pods=pods)
-    assert plan["msg"].splitlines() == [
-        "1. stop group gemma, which has ranks on spark1, spark3",
-        f"2. spark1: install linux-image-{NEXT}; boot {NEXT} once instead of {RUNS}; check the host and the fabric;"
-        f" make {NEXT} the default",
-        "3. start group gemma, and prove its transport and its answers; if that fails, update with -e update_back=true "
-        "boots the kernels from before",
-    ]
-    assert (plan["hosts"], plan["groups"], plan["failed"]) == (["spark1"], ["gemma"], False)
+    plan = planned(FOUND | found, pods=pods, proof=proof)
+    assert plan["msg"].splitlines() == [f"{number}. {line}" for number, line in enumerate(lines, start=1)]
+    assert [plan[name] for name in ("hosts", "groups", "failed", "begins")] == [["spark1"], ["gemma"], False, begins]
+
+
+def test_only_a_node_with_a_rank_is_proved() -> None:
+    assert planned(FOUND)["msg"] == f"1. {BOOT}{DEFAULT}"
     assert planned(FOUND | {"changes": []})["msg"] == "Nothing to update."
+    two = {
+        name: {"ansible_facts": {"gb10_preflight": GOOD | {"kernel": RUNS}}, "update_read": {"found": FOUND}}
+        for name in ("spark1", "spark2")
+    }
+    two["spark1"]["k3s_node_name"] = "gpu1"
+    proofs = [START in line for line in acted(two, [pod("gemma", "gpu1")])["msg"].splitlines()]
+    assert proofs == [False, True, False, False]
+    assert "each of spark1, spark2 boots" in acted(two, [pod("gemma", "gpu1")], proof="group")["msg"]
 
 
 def test_an_interrupted_update_goes_on_and_a_driver_needs_a_reboot() -> None:

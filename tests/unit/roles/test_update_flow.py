@@ -1,0 +1,162 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the order of the steps of playbook update for a group that is proved: role update and the plays are real, and
+all other roles and modules only note that they were called, or fail where a case says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_plays import ansible
+
+ROOT = Path(__file__).resolve().parents[3]
+PLAN = {"ranks": [{"node": "a"}, {"node": "b"}], "expect": {"ranks": 2}}
+ROLES = {
+    "k3s": ["drain", "ready", "uncordon", "upgrade_unmark"],
+    "sglang": ["main", "stop"],
+    "nccl_verify": ["main", "answers"],
+    "serving_plan": ["main"],
+    "fabric_plan": ["main"],
+    "preflight": ["main"],
+}
+SILENT = ("ready", "serving_plan", "fabric_plan", "nccl_verify", "preflight", "planned", "installing", "installed")
+ACTION = """
+from ansible.plugins.action import ActionBase
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        host = self._task.delegate_to or task_vars["inventory_hostname"]
+        what = self._task.args["state"]
+        with open(task_vars["log"], "a+") as stream:
+            stream.write(f"{what} {host}\\n")
+            stream.seek(0)
+            times = stream.read().splitlines().count(f"{what} {host}")
+        state = {"open": False, "kernel_after": "new"}
+        wrong = times <= task_vars["fails"].count(f"{what} {host}")
+        result = {"failed": wrong, "msg": f"{what} of {host} is wrong"}
+        facts = {"gb10_serving_plan": task_vars["plan"]} if what == "serving_plan" else {}
+        result |= {"reboot": False, "busy": False, "found": {"state": state}, "findings": []}
+        return {**result, "ansible_facts": facts}
+"""
+
+
+def write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a playbook that begins after the plan, beside a collection of its own."""
+    top = tmp_path_factory.mktemp("flow")
+    ours = top / "ansible_collections" / "gb10" / "cluster"
+    shutil.copytree(ROOT / "roles" / "update", ours / "roles" / "update")
+    for name in ("node_update", "fabric_ping"):
+        write(ours / "plugins" / "action" / f"{name}.py", ACTION)
+    for role, files in ROLES.items():
+        for file in files:
+            called = {"gb10.cluster.node_update": {"state": role if file == "main" else file}, "run_once": True}
+            task = {"name": file, **called, "register": f"{role}_result"}
+            write(ours / "roles" / role / "tasks" / f"{file}.yml", [task])
+    shutil.copytree(ROOT / "playbooks", top / "playbooks", ignore=shutil.ignore_patterns("collections"))
+    plays = yaml.safe_load((ROOT / "playbooks" / "update.yml").read_text(encoding="utf-8"))
+    (first,) = [number for number, play in enumerate(plays) if play["name"] == "Update the nodes one after another"]
+    known = {"update_read": {"found": {"state": {"open": False}}}, "update_errors": [], "gb10_preflight": {}}
+    known["gb10_preflight"] = {"kubernetes": {"units": {"k3s": True}}}
+    tasks = [{"ansible.builtin.set_fact": {**known, "cacheable": True}}]
+    begin = {"hosts": "gb10_nodes", "gather_facts": False, "tasks": tasks}
+    write(top / "playbooks" / "book.yml", [begin, *plays[first:]])
+    return top / "playbooks" / "book.yml"
+
+
+# The steps on a node that are the same in several cases; the letter is the node.
+UP = {node: f"drain {node}, booted {node}, running {node}, uncordon {node}" for node in "ab"}
+BACK = {node: f"drain {node}, returned {node}, running {node}, uncordon {node}" for node in "ab"}
+PROVED = {node: f"sglang {node}, answers {node}" for node in "ab"}
+SETTLED = {node: f"settled {node}, closed {node}" for node in "ab"}
+FAILED_HERE = "drain b, booted b, running b, returned b, running b, uncordon b, closed b"
+BOTH = {"update_proof": "group"}
+SERVES, STOPPED = "The group serves again, and is proved.", "The group does not serve: run playbook serve"
+
+# What fails (as often as it is named), other variables, the steps, and a part of the message at the end
+CASES: dict[str, tuple[list[str], dict[str, Any], list[str], list[str]]] = {
+    "each node is proved before it settles": (
+        [],
+        {},
+        [UP["a"], PROVED["a"], SETTLED["a"], "stop a", UP["b"], PROVED["b"], SETTLED["b"], "upgrade_unmark a"],
+        [],
+    ),
+    "the node with which the proof fails steps back, and no node after it changes": (
+        ["answers a"],
+        {},
+        [UP["a"], PROVED["a"], "stop a", BACK["a"], "closed a", PROVED["a"], "upgrade_unmark a"],
+        ["a: failed after the update (answers of a is wrong)", "about kernel new.", SERVES],
+    ),
+    "all nodes settle with one proof": (
+        [],
+        BOTH,
+        [UP["a"], UP["b"], PROVED["b"], "settled a, settled b, closed a, closed b, upgrade_unmark a"],
+        [],
+    ),
+    "all nodes step back after one proof, and the group may fail without the update too": (
+        ["answers b", "answers b"],
+        BOTH,
+        [UP["a"], UP["b"], PROVED["b"], "stop b", BACK["a"], SETTLED["a"], BACK["b"], "closed b", PROVED["b"]],
+        ["a, b: failed after the update", STOPPED],
+    ),
+    "a check that fails leaves the nodes before it to the proof without that node": (
+        ["preflight b"],
+        BOTH,
+        [UP["a"], FAILED_HERE, PROVED["b"], SETTLED["a"], "upgrade_unmark b"],
+        ["b: failed after the update (preflight of b is wrong)", SERVES],
+    ),
+    "a kernel that cannot become the default is left": (
+        ["settled a"],
+        {"served": False},
+        [UP["a"], "settled a", BACK["a"], "closed a"],
+        ["a: failed after the update", "No group was stopped."],
+    ),
+    "a node without a rank is not proved, and the group starts at the end": (
+        [],
+        {"plan": {"ranks": [{"node": "a"}], "expect": {"ranks": 1}}},
+        [UP["a"], PROVED["a"], SETTLED["a"], "stop a", UP["b"], SETTLED["b"], PROVED["a"], "upgrade_unmark a"],
+        [],
+    ),
+    "on the way back on purpose, the group is proved once": (
+        [],
+        {"update_back": True},
+        [BACK["a"], SETTLED["a"], BACK["b"], SETTLED["b"], PROVED["a"], "upgrade_unmark a"],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_steps_have_their_order(case: str, book: Path) -> None:
+    fails, given, steps, said = CASES[case]
+    top = book.parents[1]
+    (top / "log").write_text("")
+    hosts = {"hosts": {"a": {}, "b": {}}}
+    groups = {
+        "gb10_nodes": hosts,
+        "run_update_node": hosts,
+        "run_start_group": hosts if given.get("served", True) else {},
+    }
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    values = {"log": str(top / "log"), "fails": fails, "plan": PLAN, **given}
+    write(top / "hosts.yml", {**groups, "all": {"vars": {**local, **values}}})
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    own |= {"ANSIBLE_COLLECTIONS_PATH": str(top), "ANSIBLE_NOCOLOR": "1"}
+    done = ansible("ansible-playbook", "-i", top / "hosts.yml", book, cwd=top, env=own)
+    text = " ".join((done.stdout + done.stderr).split())
+    noted = [line for line in (top / "log").read_text().splitlines() if line.split()[0] not in SILENT]
+    assert noted == ", ".join(steps).split(", "), text
+    assert (done.returncode != 0) is bool(said), text
+    assert [words for words in said if words not in text[text.rfind("fatal: ") :]] == []
