@@ -108,7 +108,7 @@ def test_the_rest_of_a_log_decides_how_much_a_line_explains(log: str, cause: str
 
 def test_a_line_at_the_end_of_a_log_is_counted_once() -> None:
     causes = judge(SOUND + f"s1:1:1 [0] {CAUSES['verbs_provider']['shows'][1]}\n").causes
-    assert [(each["id"], each["count"]) for each in causes] == [("verbs_provider", 1)]
+    assert [(each["id"], each["count"], each["rank"]) for each in causes] == [("verbs_provider", 1, 0)]
 
 
 def test_a_remark_does_not_make_a_log_unhealthy() -> None:

@@ -187,8 +187,9 @@ def test_the_end_of_a_tcp_line_counts_in_nccl_s_own_files(fragment: str) -> None
 
 @pytest.mark.parametrize("fragment", ["ia NET/Socket/0", "NET/Socket/0", "a NET/FastSocket/1"])
 def test_the_end_of_a_tcp_line_alone_in_a_line_takes_the_pass_away(fragment: str) -> None:
-    report = judge(f"{SOUND}{fragment}\n")
-    assert (report.satisfied, report.as_dict()["gdr_channels"]) == (False, 0)
+    for end in ("\n", ""):
+        report = judge(f"{SOUND}{fragment}{end}")
+        assert (report.satisfied, report.as_dict()["gdr_channels"]) == (False, 0)
 
 
 def test_a_sentence_that_names_socket_fails_no_sound_log() -> None:
@@ -215,6 +216,11 @@ def test_the_end_of_a_line_that_another_one_ran_into_takes_the_pass_away(first: 
 @pytest.mark.parametrize("rest", ["0] [send] via NET/So", "0] -> 1[0] [send] via", "via NET/Socket/0"])
 def test_a_channel_line_without_its_start_takes_the_pass_away(rest: str) -> None:
     assert not judge(SOUND + said(rest, pid=2)).satisfied
+
+
+@pytest.mark.parametrize("line", [init("START"), channel(), IB, P2P, "NCCL_IB_DISABLE set by environment to 1."])
+def test_a_process_that_says_anything_about_communication_is_listed(line: str) -> None:
+    assert [rank["pid"] for rank in judge(said(line)).as_dict()["ranks"]] == ["1"]
 
 
 def test_a_process_that_only_starts_is_no_rank() -> None:

@@ -34,6 +34,7 @@ def test_the_sound_log_passes() -> None:
     assert judge(SOUND, Expectation(networks=("IB",), nodes=2, complete=True)).satisfied
 
 
+COLLNET = "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0"
 NO_PASS = {
     "SGLang starts again with a log level below INFO": (
         SOUND + "[2026-11-21 11:19:30] server_args=ServerArgs(model_path='/m', tokenizer_mode=None, port=30000)\n",
@@ -244,6 +245,8 @@ def test_a_torn_line_may_hide_tcp_when_another_host_continues_it(end: str) -> No
     [
         SOUND + said(f"{HALF}I", f"{HALF}Li", pid=2),
         SOUND + said(init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1), f"{HALF}I", host="s2"),
+        SOUND + said(init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1), P2P, host="s2"),
+        SOUND + said(init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1), COLLNET, host="s2"),
         said("Using network Socket", *DONE, channel()),
         SOUND
         + said("Using network Socket", *(line.replace("MNNVL 0", "MNNVL 1") for line in other(2)), P2P, host="s2"),
@@ -252,6 +255,8 @@ def test_a_torn_line_may_hide_tcp_when_another_host_continues_it(end: str) -> No
     ids=[
         "the start of IB",
         "the start of IB of another rank",
+        "a path inside the node of another rank",
+        "a reduction inside the network of another rank",
         "channels over RDMA after another selection",
         "NVLink after a selection",
         "a warning",
