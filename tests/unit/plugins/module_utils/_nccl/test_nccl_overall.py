@@ -197,13 +197,13 @@ def test_mtus_that_differ_between_pods_are_reported() -> None:
 def test_every_communicator_has_its_own_verdict() -> None:
     begun = "ncclCommInitRank comm {0} rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 commId {0} - Init COMPLETE"
     report = judge(
-        log(begun.format("0xa"), *BOTH, f"{BOTH[0]}/GDRDMA", "Using network Socket", begun.format("0xb")), "x"
+        log(begun.format("0xa"), *BOTH, *[f"{BOTH[0]}/GDRDMA"] * 2, "Using network Socket", begun.format("0xb")), "x"
     )
     (rank,) = report.as_dict()["ranks"]
-    assert (rank["rank"], rank["gdr_channels"]) == (0, 1)
+    assert (rank["rank"], rank["gdr_channels"]) == (0, 2)
     keys = ("verdict", "transport_class", "evidence", "gdr_channels")
     assert [[c[key] for key in keys] for c in rank["communicators"]] == [
-        ["ib", "rdma", "channels", 1],
+        ["ib", "rdma", "channels", 2],
         ["socket", "tcp", "selection", 0],
     ]
 

@@ -97,7 +97,8 @@ def test_a_version_line_in_one_of_several_files_is_no_silent_start_if_a_set_up_f
 def test_a_rank_that_goes_on_after_a_version_line_without_a_prefix_is_not_silent() -> None:
     begun = said(IB, pid=2)
     assert judge(f"{SOUND}{begun}{OLD_BARE}\n{begun}").satisfied
-    assert not judge(f"{SOUND}{begun}{OLD_BARE}\n").satisfied
+    for before in (SOUND + begun, begun + SOUND):
+        assert not judge(f"{before}{OLD_BARE}\n").satisfied
 
 
 def test_a_later_process_is_unready_while_others_go_on() -> None:
