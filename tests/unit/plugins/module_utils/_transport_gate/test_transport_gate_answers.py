@@ -42,6 +42,7 @@ UNFINISHED = [
     "$11 + 12 = ",
     "1.........",
     "ab\ufffd\ufffd",
+    "\ufffd\ufffd\ufffdabcdefghijkl",
 ]
 
 
@@ -122,7 +123,9 @@ def test_only_two_answers_of_noise_in_a_row_are_a_finding(
         assert api.times[number] == since
     assert api.events == events
     assert len({body["messages"][0]["content"] for body in server.asked}) == len(said)
-    assert all(body["max_tokens"] < 20 for body in server.asked)
+    assert all(body["max_tokens"] < 20 and body["temperature"] == 0 for body in server.asked)
+    assert not any(value for body in server.asked for value in body["chat_template_kwargs"].values())
+    assert sum(map(int, re.findall(r"questions_total{.*} (\d+)", watch.text))) == len(said)
     assert ('gb10_answers_garbage{instance="g",rank="0"} 1' in watch.text) is (reasons[-1] == "Garbage")
 
 
@@ -151,7 +154,7 @@ def test_garbage_takes_the_head_out_of_the_service_only_if_that_is_wanted(
     for number in range(3):
         watch.step(4000.0 * (number + 1))
         seen.append(pages["page"]("/ready")[0])
-        assert pages["page"]("/live") == (200, "")
+        assert (pages["page"]("/live"), pages["page"]("/other")) == ((200, ""), (404, ""))
     assert seen == [200, status, 200]
     assert "gb10_answers_questions_total" in pages["page"]("/metrics")[1]
     api: Any = watch._api

@@ -93,6 +93,7 @@ def test_nccl_s_own_counts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.start()
         told = evidence.ask_nccl(listening.getsockname())
         thread.join()
+    assert evidence._RAS == ("localhost", 28028)
     assert b"SET FORMAT json\nVERBOSE STATUS\n" in asked[0]
     counts = {"Broadcast": 0, "Reduce": 0, "AllGather": 0, "ReduceScatter": 0, "AllReduce": 7}
     begun = {"rank": 0, "host": "10.100.0.1", "begun": counts}

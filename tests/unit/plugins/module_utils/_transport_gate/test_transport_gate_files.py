@@ -91,6 +91,7 @@ def replaced(file: Path) -> None:
     [
         (lambda start: (start / "h.40").write_bytes(b"123456"), ""),
         (lambda start: (start / "h.42").write_bytes(b"1"), ""),
+        (lambda start: (start / "h.42").write_bytes(b""), ""),
         (lambda start: (start / "h.40").write_bytes(b"1234"), "h.40 shrank from 5 to 4 bytes"),
         (lambda start: (start / "h.41").unlink(), "h.41 is missing"),
         (lambda start: (shutil.rmtree(start), start.mkdir()), "h.40 is missing; h.41 is missing"),

@@ -113,6 +113,13 @@ def test_a_fault_is_told_with_its_rail_and_since_when(fault: object, said: str, 
 def test_a_day_has_its_errors_but_ten_days_may_have_more(node: Node) -> None:
     node.count(0, "hw_counters/out_of_sequence", 5005)
     assert node.step(10 * 86400.0) == "nothing was counted"
+    node.changes["net2"] = 2
+    for kind in ("fatal", "nonfatal"):
+        node.aer(0, kind, 8)
+    assert node.step(10 * 86400.0 + 30) == (
+        "rail 0 (net1) had 1 fatal PCIe errors; rail 0 (net1) had 1 uncorrectable PCIe errors; "
+        "rail 1 (net2) lost its link 1 times"
+    )
 
 
 def test_the_days_before_the_sidecar_started_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

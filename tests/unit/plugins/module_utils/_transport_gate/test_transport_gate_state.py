@@ -272,6 +272,16 @@ def test_the_size_of_a_window(tokens: int, seconds: float, moved: int, reasons: 
     assert count(History(), list(steps)) == reasons
 
 
+def test_the_silent_windows_of_the_start_before_do_not_count() -> None:
+    history = History()
+    assert count(history, [(0, 0, 0), (20, 64, 0), (40, 128, 0)])[-1] == "CountersSilent"
+    assert [look(history, now, start="2", tokens=now * 4, rdma_bytes=0).reason for now in (60, 80, 100)] == [
+        "Proven",
+        "Proven",
+        "CountersSilent",
+    ]
+
+
 def test_an_idle_moment_does_not_begin_a_window_anew() -> None:
     steps = [(0, 0, 0), (10, 0, 0), (20, 64, 0), (30, 64, 0), (40, 128, 0)]
     assert count(History(), list(steps)) == ["Proven"] * 4 + ["CountersSilent"]
