@@ -22,7 +22,7 @@ from typing import get_args
 import pytest
 import yaml
 from ansible_plays import ansible
-from documented import PLACES, ROOT, Place, commands, fences, placed
+from documented import PLACES, ROOT, RUNS, Place, commands, fences, placed
 from script_runs import called
 
 LOG = (
@@ -123,9 +123,17 @@ def test_every_block_says_its_language() -> None:
 
 def test_every_command_is_run_by_a_test_or_says_why_not() -> None:
     counts = Counter(place for _page, _command, place, _reason in placed())
-    assert set(counts) == set(get_args(Place))
+    assert set(counts) == set(get_args(Place)) == set(RUNS)
     assert counts["elsewhere"] < counts.total() / 6
     assert {reason for _pattern, _place, reason in PLACES} <= {reason for *_place, reason in placed()}
+
+
+@pytest.mark.parametrize("place", sorted(set(get_args(Place)) - {"all", "elsewhere"}))
+def test_a_file_that_shall_run_commands_asks_for_them_and_is_named(place: Place) -> None:
+    file = RUNS[place].split("`")[1]
+    text = (ROOT / file).read_text(encoding="utf-8")
+    assert (f'commands("{place}")' in text) is (place != "prepare") and (place != "prepare" or '"prepare.md"' in text)
+    assert Path(file).name in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_the_short_way_has_at_most_ten_commands() -> None:
