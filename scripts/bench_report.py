@@ -35,7 +35,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import R
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import markdown, page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import engine_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import line_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, cell_name
 
 
@@ -43,7 +43,7 @@ def resolver(profile: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Resolv
     """Return a function that resolves a change of the profile to its engine; it raises ValueError."""
 
     def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
-        key, resolved = engine_of(profile, overlay)
+        key, resolved = line_of(profile, overlay)
         # A preset's status repeats the table's own statement, so only the other findings can confirm it.
         return Resolved(key, [finding for finding in resolved.findings if finding.rule != "profile.broken"])
 
@@ -61,8 +61,8 @@ def _guards(requests: list[Mapping[str, Any]]) -> list[str]:
 def examined(table: Mapping[str, Any], as_sglang: Callable[[Mapping[str, Any]], Resolved]) -> Report:
     """Return the report of the table, with a remark on every row about which the resolver or the guards have findings.
 
-    Rows that resolve to one engine get the same key, so that they count as repetitions of each other. A row with broken
-    output is not ranked, whatever its status in the table.
+    Rows with one command line, and those to which the table gives one ``key``, are one engine, so that they count as
+    repetitions of each other. A row with broken output is not ranked, whatever its status in the table.
     """
     report = from_published(table)
     report.profile = str(table.get("profile", ""))
@@ -72,13 +72,13 @@ def examined(table: Mapping[str, Any], as_sglang: Callable[[Mapping[str, Any]], 
         cell = entry.get("cell")
         if cell is not None and report.profile:
             resolved = as_sglang(cell)
-            row.overlay, row.key = dict(cell), resolved.key
+            row.overlay, row.key = dict(cell), row.key or resolved.key
             if has_errors(resolved.findings):
                 reasons = dict.fromkeys(f.reason for f in resolved.findings if f.severity == "error")
                 remarks.append("The resolver refuses it: " + "; ".join(reasons))
-            elif resolved.key in first:
-                remarks.append(f"It resolves to the same engine as {first[resolved.key]}")
-            first.setdefault(resolved.key, cell_name(row.labels))
+            elif row.key in first:
+                remarks.append(f"It resolves to the same engine as {first[row.key]}")
+            first.setdefault(row.key, cell_name(row.labels))
         signs = _guards(entry.get("requests", []))
         if signs:
             row.status = "garbage"

@@ -107,8 +107,6 @@ def show(report: Report, memory: Estimate | None) -> None:
     print(f"SGLang {report.sglang}: {verdict}")
     if report.findings:
         print(format_findings(report.findings))
-    for change in report.changes:
-        print(f"runs with {change.key} = {change.becomes!r} instead of {change.given!r}: {change.why}")
     print(*report.published, sep="\n", end="\n" if report.published else "")
     if memory is not None:
         print("memory of one GPU, estimated:", *memory.lines, sep="\n  ")

@@ -7,7 +7,7 @@
     scripts/sglang_newer.py 0.5.12           a release by its name, also one that has a catalogue
 
 It writes the release's catalogue, and asks the resolvers of this release and of the one before about every shipped
-preset and every recorded launch that has the architecture of its model. The differences are printed as Markdown, for a
+preset and every recorded launch, on the GPU of its platform. The differences are printed as Markdown, for a
 pull request. It downloads torch once (0.6 GB) and each release. Exits 0, also if there is nothing new; 2 if the index
 or a release can't be used.
 """
@@ -34,14 +34,14 @@ import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import check
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import GPUS, Facts, Setting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
     DRAFT_FLAGS,
     MODEL_FLAGS,
     facts_for,
     flag_value,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, topology_argv
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge, topology_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
 from sglang_profiles import judge_cell
 from sglang_rows import load_rows
@@ -62,24 +62,36 @@ def newest() -> str:
     return version
 
 
-def questions(release: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and question to the resolver of each preset and launch, in the spelling of the release."""
+Node = tuple[str, int]
+"""The GPU of a preset's or launch's nodes, and how many each of them has."""
+
+
+def _node(gpu: str, gpus: int, nodes: int) -> Node:
+    """Return what a node has; a GB10 is alone in its node."""
+    return (gpu, max(1, gpus // max(1, nodes))) if gpu in GPUS and gpu != "gb10" else ("gb10", 1)
+
+
+def questions(release: str) -> Iterator[tuple[str, Node, dict[str, Any]]]:
+    """Yield name, node and question to the resolver of each preset and launch, in the spelling of the release."""
     library = Library.load()
     for name in find_profiles():
         profile = load_profile(name)
         for preset, values in (profile.get("presets") or {"": {}}).items():
-            sizes = topology_argv(ONE | profile["topology"] | (values.get("topology") or {}))
+            topology = ONE | profile["topology"] | (values.get("topology") or {})
+            merged = merge(profile, preset, None)
+            node = _node(merged.get("hardware", "gb10"), topology["tp"] * topology["pp"], topology["nodes"])
             argv = [
                 "--model-path",
                 profile["model"]["repo"],
                 *judge_cell(profile, preset, release, library).argv,
-                *sizes,
+                *topology_argv(topology),
             ]
-            yield f"{name} {preset}".strip(), _question(argv, Facts(profile["model"].get("arch")), library)
+            yield f"{name} {preset}".strip(), node, _question(argv, Facts(profile["model"].get("arch")), library)
     for row in load_rows(LAUNCHES):
         facts = Facts(row.get("arch"), row.get("draft_arch"), row.get("quantization"))
-        argv = check(library.knowledge, release, row["flags"], facts, Setting()).translated
-        yield row["id"], _question(argv, facts, library)
+        node = _node(row.get("gpu") or "gb10", row.get("tp") or 1, row.get("nodes") or 1)
+        argv = check(library.knowledge, release, row["flags"], facts, Setting(*node)).translated
+        yield row["id"], node, _question(argv, facts, library)
 
 
 def _question(argv: Sequence[str], given: Facts, library: Library) -> dict[str, Any]:
@@ -89,12 +101,14 @@ def _question(argv: Sequence[str], given: Facts, library: Library) -> dict[str, 
 
 def answers(release: str) -> dict[str, dict[str, Any]]:
     """Return a release's answers by the names of the questions; raise ReleaseError or SetupError."""
-    asked = {name: json.dumps(question) for name, question in questions(release)}
-    once = list(dict.fromkeys(asked.values()))  # Presets and launches that differ in nothing else are asked once.
-    told = _sglang_environment.ask(
-        sglang_catalogue.unpack(release), sglang_catalogue.CACHE, list(map(json.loads, once))
-    )
-    by_question = dict(zip(once, told, strict=True))
+    asked = {name: (node, json.dumps(question)) for name, node, question in questions(release)}
+    by_question: dict[tuple[Node, str], dict[str, Any]] = {}
+    for node in sorted({node for node, _question in asked.values()}):
+        # Presets and launches that differ in nothing else are asked once.
+        once = list(dict.fromkeys(each for each in asked.values() if each[0] == node))
+        words = [json.loads(question) for _node, question in once]
+        told = _sglang_environment.ask(sglang_catalogue.unpack(release), sglang_catalogue.CACHE, words, *node)
+        by_question |= dict(zip(once, told, strict=True))
     return {name: by_question[question] for name, question in asked.items()}
 
 

@@ -5,7 +5,6 @@
 
     scripts/sglang_profiles.py                             every preset on every version, as a table
     scripts/sglang_profiles.py --sglang latest --reasons    one version, with every error and warning
-    scripts/sglang_profiles.py --same                       presets that SGLang would run as one engine
     scripts/sglang_profiles.py --memory glm-4.7             memory of one GPU, on the release of each preset
     scripts/sglang_profiles.py --json glm-4.7               one profile as JSON, memory included
 
@@ -62,7 +61,6 @@ class Cell:
     argv: tuple[str, ...]
     findings: tuple[Finding, ...]
     changes: tuple[str, ...]
-    engine: str
     memory: Mapping[str, Any]
 
     @property
@@ -71,7 +69,7 @@ class Cell:
         return tuple(f"{f.key}: {f.reason} [{f.rule}]" for f in self.findings if f.severity == "error")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, without the engine key."""
+        """Return plain data."""
         names = ("profile", "preset", "sglang", "state", "status", "argv", "reasons", "changes", "memory")
         plain = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
         return plain | {"findings": [finding.as_dict() for finding in self.findings]}
@@ -106,7 +104,6 @@ def _cell(resolved: ResolvedProfile) -> Cell:
         argv=tuple(resolved.argv),
         findings=said,
         changes=tuple(moved),
-        engine=resolved.engine,
         memory=resolved.memory,
     )
 
@@ -136,14 +133,6 @@ def matrix(
                 wanted = list(versions) or ([own_release(profile, preset)] if own else all_versions)
                 cells += [judge_cell(profile, preset, version, library) for version in wanted]
     return cells
-
-
-def duplicates(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Return the groups of presets of one profile that configure the same engine on the same version."""
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.profile, cell.sglang, cell.engine), []).append(cell)
-    return [group for group in groups.values() if len(group) > 1]
 
 
 MARKS = {"accepted": "ok", "translated": "tr", "refused": "--"}
@@ -224,14 +213,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--sglang", action="append", default=[], metavar="VERSION", help="only this version; latest is the newest"
     )
     parser.add_argument("--reasons", action="store_true", help="print every error and warning, with remedy and source")
-    parser.add_argument("--same", action="store_true", help="only list presets that are one engine")
     parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="only this preset")
     parser.add_argument(
         "--memory", action="store_true", help="estimate the memory of one GPU, by default on the release of each preset"
     )
     parser.add_argument("--json", action="store_true", help="answer as JSON")
     asked = parser.parse_args(argv)
-    own_only = asked.memory and not (asked.json or asked.same or asked.reasons)
+    own_only = asked.memory and not (asked.json or asked.reasons)
     invalid: dict[str, str] = {}
     try:
         profiles, invalid = read_all(asked.names or list(find_profiles(asked.dir)), asked.dir)
@@ -245,9 +233,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = surprises(cells, own)
     if asked.json:
         print(json.dumps([cell.as_dict() for cell in cells], indent=1))
-    elif asked.same:
-        for group in duplicates(cell for cell in cells if cell.state != "refused"):
-            print(f"{group[0].profile} on {group[0].sglang}: {' = '.join(cell.preset for cell in group)}")
     elif asked.memory:
         print(memory(cells))
     elif cells:

@@ -47,7 +47,7 @@ def check_file(path: Path, directories: Sequence[Path], sglang: str) -> bool:
     print(f"{path}: {len(planned.cells)} cells: {shown}")
     for cell in planned.cells:
         if cell.status == "duplicate":
-            print(f"  {cell_name(cell.labels)}: resolves to the same engine as {cell.duplicate_of}")
+            print(f"  {cell_name(cell.labels)}: has the command line of {cell.duplicate_of}")
         for reason in cell.reasons if cell.status == "invalid" else []:
             if reason["severity"] == "error":
                 print(f"  {cell_name(cell.labels)}: {Finding(**reason)}")

@@ -79,6 +79,6 @@ class ActionModule(ControllerAction):
             "revisions": {name: at for c in left for name, at in revisions(examined.resolved[c["key"]]).items()},
             "estimate_s": seconds,
             "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
-            f"SGLang refuses, {planned.count('duplicate')} that resolve to the same engine as another cell; "
+            f"SGLang refuses, {planned.count('duplicate')} with the command line of another cell; "
             f"{len(left)} left, about {seconds / 3600:.1f} h",
         }

@@ -21,6 +21,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
     baseline,
     current,
+    engines,
     identity,
     last_plan,
     progress_line,
@@ -51,7 +52,7 @@ class ActionModule(ControllerAction):
         plan = last_plan(recorded)
         records = current(recorded, plan)
         kind = record.get("kind")
-        result: dict[str, Any] = {"changed": True, "stop": "", "baseline": {}, "msg": f"{kind}"}
+        result: dict[str, Any] = {"changed": True, "stop": "", "baseline": {}, "engines": {}, "msg": f"{kind}"}
         if kind == "plan":
             if "server" in record:
                 record |= single_cell(record.pop("server"), record.pop("preset", ""))
@@ -60,15 +61,18 @@ class ActionModule(ControllerAction):
             result["stop"] = stop_reason(options["stop"], records, now, record.get("run"))
             result["changed"] = not result["stop"]
             result["baseline"] = baseline(records)
+            result["engines"] = engines(str(record["cell"]), plan, records)
             line = progress_line(str(record["cell"]), plan["cells"], records, 60 * options["cell_minutes"])
             result["msg"] = f"{record['cell']} does not start: {result['stop']}" if result["stop"] else line
             tell(result["msg"])
         elif kind == "result":
             record.setdefault("cell", plan["cells"][0]["id"] if plan["cells"] else "")
-            record |= conclude(from_results(options["evidence"]), _origin(task_vars))
+            record |= conclude(
+                from_results(options["evidence"]), _origin(task_vars), engines(str(record["cell"]), plan, records)
+            )
             record |= identity(record["cell"], plan)
             record["took_s"] = took_s(record["cell"], records, now)
-            why = (record.get("failure") or {}).get("line", "")
+            why = (record.get("failure") or {}).get("line", "") or record.get("duplicate_of", "")
             result["msg"] = f"{record['cell']}: {record['status']}" + (f": {why}" if why else "")
             tell(result["msg"])
         if result["changed"] and not self._task.check_mode:

@@ -47,7 +47,7 @@ def sweep_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     for cell in cells:
         why = "; ".join(r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error")
         if cell["status"] == "duplicate":
-            why = f"the same engine as {names.get(cell['duplicate_of'], cell['duplicate_of'])}"
+            why = f"the command line of {names.get(cell['duplicate_of'], cell['duplicate_of'])}"
         rows.append([names[cell["id"]], cell["status"], why])
     return align(rows)
 

@@ -181,6 +181,13 @@ def judged(found: Sequence[Answer], patched: Sequence[str] = ()) -> Json:
     }
 
 
+def engine(arguments: str, env: Mapping[str, str]) -> str:
+    """Return the digest of a server: of its resolved arguments and SGLang's variables; empty if it is not known."""
+    own = {name: value for name, value in env.items() if name.startswith("SGLANG_")}
+    text = json.dumps([arguments, own], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if arguments else ""
+
+
 def _ranks(numbers: Sequence[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
@@ -252,6 +259,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     )
     options = module.params
     result: dict[str, Any] = {"changed": False, "done": True, "verdict": "unknown", "why": "", "release": ""}
+    result["engine"] = ""
     if module.check_mode:
         module.exit_json(msg=f"{options['image']} would be asked about the command lines.", ranks=[], **result)
     ranks = [int(each["rank"]) for each in options["ranks"]]
@@ -278,6 +286,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     result |= judged(found or [], options["patches"])
     if options["plan"] and result["ranks"]:
         first = result["ranks"][0] | {"verdict": result["verdict"], "message": result["why"]}
+        first["engine"] = result["engine"] = engine(first["engine"], options["ranks"][0].get("env") or {})
         result["ansible_facts"] = {"gb10_serving_plan": options["plan"] | {"image_verdict": first}}
     module.exit_json(**result)
 

@@ -164,9 +164,7 @@ def verdict(log: Path) -> dict[str, Any]:
     return {key: json.loads(done.stdout)[0][key] for key in keys}
 
 
-def exercise(
-    group: Plan, said: dict[str, Any], resolved: ResolvedProfile, library: Library, log: Path
-) -> dict[str, Any]:
+def exercise(group: Plan, said: dict[str, Any], library: Library, log: Path) -> dict[str, Any]:
     """Generate, read metrics, and compare the server's settings with those of the plan and of the check."""
     generation = two.generate()
     page = two.ask("/metrics")
@@ -184,7 +182,6 @@ def exercise(
         "compared": sum(key in info for key in expected),
         "not_in_server_info": sorted(key for key in expected if key not in info),
         "unforeseen": unforeseen(expected, info),
-        "predicted_changes": [change["key"] for change in resolved.changes if "key" in change],
         "metrics": sum(line.startswith("sglang:generation_tokens_total") for line in page.splitlines()),
         "accept": [
             line.rsplit(" ", 1)[1] for line in page.splitlines() if line.startswith("sglang:spec_accept_length{")
@@ -209,14 +206,12 @@ def run(names: list[str], models: Path, logs: Path, tp: int) -> dict[str, Any]:
         answers = {name: check(group) for name, (_server, group, _resolved) in started.items()}
         (logs / "checks.json").write_text(json.dumps(answers))
         first = two.PORT
-        for place, (name, (server, group, resolved)) in enumerate(started.items()):
+        for place, (name, (server, group, _resolved)) in enumerate(started.items()):
             two.PORT = first + 10 * place
             try:
                 two.wait_until_ready([server])
                 ready = round(time.monotonic() - begin, 1)
-                seen[name] = {"ready_s": ready} | exercise(
-                    group, answers[name], resolved, library, logs / f"{name}.log"
-                )
+                seen[name] = {"ready_s": ready} | exercise(group, answers[name], library, logs / f"{name}.log")
             except (RuntimeError, OSError) as error:
                 seen[name] = {"error": str(error)}
     finally:

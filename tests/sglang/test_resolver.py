@@ -11,10 +11,11 @@ from typing import Any
 import _sglang_environment
 import pytest
 import sglang_catalogue
+import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve, topology_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
-from sglang_profiles import duplicates, matrix
+from sglang_profiles import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 NEWEST = str(load_history(ROOT / "plugins" / "profiles" / "catalogue").catalogues[-1].version)
@@ -48,14 +49,39 @@ def test_the_depths_of_the_cookbook_resolve_to_one_engine(version: str) -> None:
     assert answers["mtp-5-5"]["engine"] == answers["mtp-5-7"]["engine"]
     assert answers["mtp-3-4"]["engine"] != answers["mtp-5-5"]["engine"]
     assert answers["mtp-5-7"]["changes"]["speculative_num_draft_tokens"] == [7, 6]
-    groups = duplicates(matrix([load_profile("nemotron-3-super-120b")], Library.load(), [version]))
-    assert any({"mtp-5-5", "mtp-5-7"} <= {cell.preset for cell in group} for group in groups)
 
 
-def test_a_multimodal_model_resolves_to_one_engine_with_and_without_piecewise_graphs() -> None:
-    answers = engines("0.5.10", "qwen3.5-397b", ["ep4", "ep4-graphs"])
-    assert all(answer["verdict"] == "accepted" for answer in answers.values()), answers
-    assert answers["ep4"]["engine"] == answers["ep4-graphs"]["engine"]
+def test_rows_of_a_published_table_with_one_key_are_one_engine() -> None:
+    asked: dict[tuple[str, str], list[str]] = {}
+    for path in sorted((ROOT / "plugins/sweeps/published").glob("*.yml")):
+        table = yaml.safe_load(path.read_text())
+        for row in table["rows"]:
+            if key := row.get("key"):
+                asked.setdefault((table["profile"], key), []).append(row["cell"]["preset"])
+    assert len(asked) == 3 and all(len(presets) > 1 for presets in asked.values())
+    for (name, _key), presets in asked.items():
+        release = resolve(load_profile(name), presets[0]).sglang_version.removesuffix("-dev")
+        answers = engines(release, name, presets)
+        assert all(answer["verdict"] == "accepted" for answer in answers.values()), answers
+        assert len({answer["engine"] for answer in answers.values()}) == 1, presets
+
+
+def test_a_third_of_the_published_matrix_is_the_same_engine_twice() -> None:
+    profile, library = load_profile("qwen3.5-397b"), Library.load()
+    presets = {}
+    for moe in ("triton", "flashinfer_cutlass", "cutlass"):
+        for attention in ("flashinfer", "triton"):
+            for gemm in ("flashinfer_cutlass", "flashinfer_cudnn"):
+                base = {"moe_runner_backend": moe, "attention_backend": attention, "fp4_gemm_backend": gemm}
+                cell = f"{moe}-{attention}-{gemm}"
+                presets[f"{cell}-graphs"] = {"server_args": {**base, "disable_piecewise_cuda_graph": True}}
+                presets[f"{cell}-piecewise"] = {"server_args": base}
+                presets[f"{cell}-eager"] = {"server_args": {**base, "disable_cuda_graph": True}}
+    sizes = topology_argv(PUBLISHED | {"ep": 4})
+    cells = matrix([profile | {"presets": presets}], library, ["0.5.10"])
+    arch = resolve(profile, library=library).model["arch"]
+    answers = ask("0.5.10", [{"argv": ["--model-path", "m", *cell.argv, *sizes], "arch": arch} for cell in cells])
+    assert (len(answers), len({answer["engine"] for answer in answers})) == (36, 24)
 
 
 def test_every_change_is_shown_with_both_values() -> None:

@@ -157,8 +157,12 @@ def _planned(row: Row, cell: Mapping[str, Any], rows: Mapping[str, Row]) -> Row:
     row.reason = "; ".join(r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error")
     if cell["status"] == "duplicate":
         original = rows.get(cell["duplicate_of"])
-        row.reason = f"SGLang resolves it to the same engine as {original.name if original else cell['duplicate_of']}"
+        row.reason = f"it has the command line of {original.name if original else cell['duplicate_of']}"
     return row
+
+
+def _same_as(rows: Mapping[str, Row], name: str) -> str:
+    return f"the image resolves it to the same engine as {rows[name].name if name in rows else name}"
 
 
 def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
@@ -176,6 +180,8 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     known = [r for r in records if r.get("kind") == "result" and r["cell"] in rows]
     for record in (r for r in known if "key" not in r or current([r], plan)):
         _measured(rows[record["cell"]], record)
+        if original := record.get("duplicate_of"):
+            rows[record["cell"]].reason = _same_as(rows, original)
     _name_engines(report.rows)
     return report
 

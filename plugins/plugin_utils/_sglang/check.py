@@ -14,7 +14,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from .argv import parse_flags
 from .catalogue import History, Parsed, load_history
 from .context import build_context
 from .facts import GPUS, Facts, Setting
-from .resolve import Change, resolved_key
 from .rules import RuleBook, judge_flags, load_rules
 from .translate import translate
 
@@ -236,7 +235,6 @@ class Report:
     judged_by: str
     findings: list[Finding]
     translated: list[str]
-    changes: list[Change]
     context: Mapping[str, Any]
     values: Mapping[str, Any]
     env: Mapping[str, str]
@@ -246,11 +244,6 @@ class Report:
     def accepted(self) -> bool:
         """Return whether no finding is an error."""
         return not has_errors(self.findings)
-
-    @cached_property
-    def engine(self) -> str:
-        """Return a key that is equal for two command lines exactly when they configure the same engine."""
-        return resolved_key(self.values, self.changes, self.env)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -264,7 +257,6 @@ class Report:
             ],
             "translated": self.translated,
             "published": self.published,
-            "changes": [{"key": c.key, "given": c.given, "becomes": c.becomes, "why": c.why} for c in self.changes],
         }
 
 
@@ -280,7 +272,7 @@ def check(
     translated = [word for item in items for word in item.argv]
     meant = _with_translations(parsed, parse_flags(catalogue, knowledge.history, translated))
     history, book = knowledge.history, knowledge.rules
-    context, changes = build_context(catalogue, history, version, meant, facts, setting, book.groups)
+    context = build_context(catalogue, history, version, meant, facts, setting, book.groups)
     told = judge_flags(book, context, version, meant.items)
     if facts.arch is None:
         reason = "the rules about architectures were not applied"
@@ -296,7 +288,6 @@ def check(
         judged_by=str(catalogue.version),
         findings=sort_findings(replace(finding, where=where or finding.where) for finding in findings),
         translated=translated,
-        changes=changes,
         context=context,
         values=meant.values,
         env=setting.env,

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 
 from .catalogue import Catalogue, History, Parsed, canonical
 from .facts import GPUS, Facts, Setting
-from .resolve import Change, derive, named_weights
+from .resolve import derive, named_weights
 
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 
@@ -115,7 +115,7 @@ def build_context(
     facts: Facts,
     setting: Setting,
     groups: Groups,
-) -> tuple[dict[str, Any], list[Change]]:
+) -> dict[str, Any]:
     """Return the names that rules can use: every flag by its newest name, facts, and SGLang's own decisions."""
     context = _defaults(catalogue, history)
     context.update({key: value for key, value in parsed.refused.items() if key in context})
@@ -130,10 +130,10 @@ def build_context(
     # SGLang switches attention DP off if there is only one group.
     attention_groups = context["dp_size"] if context["enable_dp_attention"] else context["attn_dp_size"]
     context["attention_dp"] = (attention_groups or 1) > 1
-    changes = derive(context, version, frozenset(parsed.values))
+    derive(context, version, frozenset(parsed.values))
     context["graph_state"] = "on" if context["decode_graph"] else "off"
     nodes = context["nnodes"] or 1
     context["world"] = (context["tp_size"] or 1) * (context["pp_size"] or 1)
     context["named_gib"] = named_weights(str(context["model_path"] or ""), context["quant"], max(context["world"], 1))
     context["ranks_per_node"] = context["world"] // nodes if nodes > 0 else None
-    return context, changes
+    return context

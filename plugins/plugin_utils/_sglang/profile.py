@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -240,10 +240,9 @@ class ResolvedProfile:
 
     ``argv`` holds the flags without the model path and the parallel sizes, which the serving plan adds; ``server_args``
     the settings of the profile before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in
-    execution order; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is equal for two presets
-    exactly when SGLang would run the same engine; ``nccl`` the oldest release of NCCL that the image can have;
-    ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if it is known, and
-    ``image_note`` on what it runs; ``swap_gib`` the swap that each node needs while the weights load.
+    execution order; ``memory`` an estimate per GPU with its arithmetic; ``nccl`` the oldest release of NCCL that the
+    image can have; ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if
+    it is known, and ``image_note`` on what it runs; ``swap_gib`` the swap that each node needs while the weights load.
     """
 
     name: str
@@ -261,8 +260,6 @@ class ResolvedProfile:
     expected: dict[str, Any]
     findings: list[Finding]
     hardware: str = "gb10"
-    engine: str = ""
-    changes: list[dict[str, Any]] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)
     nccl: str = "2.0"
     published: list[str] = field(default_factory=list)
@@ -386,8 +383,6 @@ def resolve(
         expected=dict(merged.get("expected") or {}),
         findings=sort_findings({str(finding): finding for finding in findings}.values()),
         hardware=hardware,
-        engine=report.engine,
-        changes=[asdict(change) for change in report.changes],
         memory=memory.as_dict(),
         nccl=oldest_nccl(catalogue, carries),
         published=report.published,

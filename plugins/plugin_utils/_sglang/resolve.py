@@ -1,29 +1,16 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Predict what SGLang changes in its settings before it loads a model. Private to the collection.
+"""Predict the decisions of SGLang on which the rules and the estimate of memory rest. Private to the collection.
 
-This does not replace SGLang's resolver: it knows only the changes that affect measurements (draft depth, graphs, expert
-parallelism, concurrency), each taken from the release's source. ``scripts/sglang_check.py --deep`` runs the real code.
+This does not replace SGLang's resolver, which ``serve`` asks in the image and ``scripts/sglang_check.py --deep`` runs.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-
-IRRELEVANT = frozenset(
-    {
-        "api_key", "host", "port", "served_model_name", "log_level", "log_level_http", "log_requests", "node_rank",
-        "dist_init_addr", "nccl_port", "enable_metrics", "show_time_cost", "watchdog_timeout", "random_seed",
-        "tool_call_parser", "reasoning_parser", "chat_template", "decode_log_interval", "download_dir",
-    }
-)  # fmt: skip
-"""Settings that do not change the engine: command lines that differ only in these are the same configuration."""
 
 FROZEN_KV_PATCH = "sglang#24436"
 """The change that introduced FROZEN_KV_MTP; images of 0.5.11 that carry it behave like 0.5.12 in this respect."""
@@ -34,31 +21,6 @@ NEMOTRON_RADIX_PATCH = "sglang#27998"
 
 BLOCK_DRAFTERS = ("DFLASH", "DSPARK")
 """Drafters that write a block of tokens at once: SGLang always runs one step with one candidate."""
-
-
-PAGES = {
-    "flashmla": (64,),
-    "cutlass_mla": (128,),
-    "trtllm_mla": (64, 32),
-    "tokenspeed_mla": (64, 32),
-    "cutedsl_mla": (64, 32),
-    "trtllm_mha": (64, 32, 16, 128),
-    "hpc_ops": (64,),
-}
-"""The page sizes of attention backends in the order in which SGLang compares them; the first replaces any other."""
-
-PAGES_OF_PREFILL = ("cutedsl_mla", "trtllm_mha", "hpc_ops")
-"""Backends that determine the page size even if only prefill uses them."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A setting that runs with another value than the given one."""
-
-    key: str
-    given: Any
-    becomes: Any
-    why: str
 
 
 PARAMETERS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)([bBT])(?![a-zA-Z])")
@@ -113,8 +75,7 @@ def _speculation(context: dict[str, Any], version: Version) -> None:
 def _mamba(context: dict[str, Any], version: Version) -> None:
     """Set how SGLang divides the state pool of a hybrid model."""
     # SGLang chooses the strategy after the model's own page size and before that of the attention backend.
-    sparse = context["dsa"] or context["arch"] == "Qwen4ExpForConditionalGeneration"
-    context["page_model"] = 256 if context["dsv4"] else 64 if sparse else context["page_size"]
+    sparse = context["dsa"] or context["dsv4"] or context["arch"] == "Qwen4ExpForConditionalGeneration"
     never = context["no_extra_buffer"] or (
         context["arch"] == "KimiLinearForCausalLM" and version.within(None, "0.5.15")
     )
@@ -125,7 +86,7 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
         # This change allows speculation with the radix cache, which requires the extra_buffer strategy.
         # Without the change, behaviour is that of releases before 0.5.14.
         modern = version.within("0.5.14", None) or (context["spec"] and NEMOTRON_RADIX_PATCH in context["carries"])
-        paged = (context["page_model"] or 1) > 1
+        paged = sparse or (context["page_size"] or 1) > 1
         strategy = "extra_buffer" if modern and context["extra_buffer"] and (overlap or paged) else "no_buffer"
     if version.within(None, "0.5.10") and context["spec"] and not context["spec_v2"]:
         overlap = False
@@ -140,24 +101,6 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
         # States of draft tokens use the share of the states; earlier releases reserved memory for them first.
         mamba_jointly=version.within("0.5.13", None),
     )
-
-
-def _pages(context: dict[str, Any], version: Version) -> None:
-    """Set the page size with which SGLang runs."""
-    page, modern = context["page_model"], version.within("0.5.17", None)
-    stateful = context["hybrid"] and context["mamba_strategy"] == "no_buffer" and not context["disable_radix_cache"]
-    if stateful and version.within(None, "0.5.13"):
-        page = 1
-    native = context["kv_cache_dtype"] == "nvfp4" and version.within("0.5.21", None)
-    decoding = (context["attention_backend"], "trtllm_mha" if native else context["decode_attention_backend"])
-    draft = context["speculative_draft_attention_backend"] if modern else None
-    every = (*decoding, context["prefill_attention_backend"], draft if draft == "trtllm_mha" else None)
-    if page == 128 and "trtllm_mha" in every and not modern:
-        page = 64
-    for backend, sizes in PAGES.items():
-        if backend in (every if backend in PAGES_OF_PREFILL else decoding) and page not in sizes:
-            page = sizes[0]
-    context["page_run"] = page
 
 
 def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) -> None:
@@ -190,54 +133,15 @@ def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) ->
     )
 
 
-def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> list[Change]:
-    """Add SGLang's own decisions to a context, and return every given value that they override."""
+def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> None:
+    """Add SGLang's own decisions to a context."""
     _speculation(context, version)
     _mamba(context, version)
-    _pages(context, version)
     _graphs(context, version, given)
-    spec, tp = context["spec"], context["tp_size"]
-    changes: list[Change] = []
-
-    def note(key: str, given_value: Any, becomes: Any, why: str) -> None:
-        if given_value != becomes:
-            changes.append(Change(key, given_value, becomes, why))
-
-    asked = context["speculative_algorithm"]
-    if spec is not None and asked is not None and str(asked).upper() != spec:
-        note("speculative_algorithm", asked, spec, "alias or promotion by the draft's architecture")
-    if context["eagle_family"] or spec in BLOCK_DRAFTERS:
-        for key, name in (("num_steps", "steps"), ("eagle_topk", "topk"), ("num_draft_tokens", "draft_tokens_run")):
-            note(f"speculative_{key}", context[f"speculative_{key}"], context[name], "SGLang's default or adjustment")
-    default_slots = spec in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM", "DFLASH")
-    context["slots"] = (
-        48 if default_slots and context["max_running_requests"] is None else context["max_running_requests"]
-    )
-    note("max_running_requests", context["max_running_requests"], context["slots"], "default with speculation")
-    if context["mamba_parallel"] is not None and (
-        context["slots"] is None or context["slots"] > context["mamba_parallel"]
-    ):
-        note("max_running_requests", context["slots"], context["mamba_parallel"], "the Mamba state pool caps it")
-    if spec in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM") and context["enable_mixed_chunk"]:
-        note("enable_mixed_chunk", True, False, "speculation excludes it")
-    if "--disable-cuda-graph" in context["options"] and context["prefill_graph"]:
-        note("cuda_graph_backend_prefill", "disabled", "on", "--disable-cuda-graph leaves the prefill graph on here")
-    if context["piecewise_off"] is not None:
-        note("cuda_graph_backend_prefill", context["cuda_graph_backend_prefill"], "disabled", context["piecewise_off"])
+    default_slots = context["spec"] in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM", "DFLASH")
+    asked = context["max_running_requests"]
+    context["slots"] = 48 if default_slots and asked is None else asked
     # Waterfill, named after deepep up to 0.5.15, selects the dispatcher deepep.
     waterfill = context["enable_waterfill"] or context["enable_deepep_waterfill"]
     spread = context["moe_a2a_backend"] not in (None, "none") or waterfill
-    context["ep_run"] = tp if spread else context["ep_size"]
-    note("ep_size", context["ep_size"], context["ep_run"], "the dispatcher spreads experts over all of tp_size")
-    return changes
-
-
-def resolved_key(values: Mapping[str, Any], changes: Sequence[Change], env: Mapping[str, str]) -> str:
-    """Return a text that is equal for two command lines exactly when they configure the same engine.
-
-    ``values`` use canonical keys (the newest names); both command lines must include defaults, or both must omit them.
-    """
-    final = {key: value for key, value in values.items() if key not in IRRELEVANT}
-    final.update({change.key: change.becomes for change in changes})
-    engine_env = {key: env[key] for key in sorted(env) if key.startswith("SGLANG_")}
-    return json.dumps([final, engine_env], sort_keys=True, default=str)
+    context["ep_run"] = context["tp_size"] if spread else context["ep_size"]

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,18 +30,23 @@ def serving_of(overlay: Mapping[str, Any], sglang_version: str = "") -> dict[str
     return {key: overlay.get(key, default) for key, default in chosen.items()} | {"overrides": overrides}
 
 
-def engine_of(
+def line_of(
     profile: Mapping[str, Any], overlay: Mapping[str, Any], sglang_version: str = "", library: Library | None = None
 ) -> tuple[str, ResolvedProfile]:
-    """Return a key that is equal for two cells exactly when they have the same engine, and the resolved profile.
+    """Return a key that is equal for two cells with the same command line, and the resolved profile.
 
-    ``ResolvedProfile.engine`` contains SGLang's own settings; the key adds transport, image and other variables.
-    Raises ValueError for an unknown preset or version.
+    The part before the first ``|`` is a digest of the arguments and of SGLang's own variables, in any order; transport,
+    image and other variables follow. Raises ValueError for an unknown preset or version.
     """
     cell = serving_of(overlay, sglang_version)
     resolved = resolve(profile, cell["preset"] or None, cell["sglang_version"] or None, cell["overrides"], library)
-    env = {name: value for name, value in resolved.env.items() if not name.startswith("SGLANG_")}
-    return "|".join([resolved.engine, cell["transport"], resolved.image, json.dumps(env, sort_keys=True)]), resolved
+    flags = sorted(shlex.join(resolved.argv).split(" --"))
+    own = {name: value for name, value in resolved.env.items() if name.startswith("SGLANG_")}
+    others = {name: value for name, value in resolved.env.items() if name not in own}
+    files = [resolved.model["path"], resolved.model["revision"], *(patch["name"] for patch in resolved.patches)]
+    line = json.dumps([files, flags, resolved.topology, own, resolved.sglang_version], sort_keys=True)
+    digest = hashlib.sha256(line.encode()).hexdigest()[:16]
+    return "|".join([digest, cell["transport"], resolved.image, json.dumps(others, sort_keys=True)]), resolved
 
 
 _finding = Rules("_sweep").finding
@@ -53,7 +60,7 @@ FILE_RULES = frozenset({"flag.unknown", "profile.override"})
 
 @dataclass(frozen=True)
 class Examined:
-    """A planned sweep: its cells, the resolved profile of each engine, and all findings about the file."""
+    """A planned sweep: its cells, the resolved profile of each command line, and all findings about the file."""
 
     planned: SweepPlan
     resolved: Mapping[str, ResolvedProfile]
@@ -63,7 +70,6 @@ class Examined:
 def workload_findings(resolved: ResolvedProfile, workloads: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Report workloads that the cell's server can't run as written: too many streams, or too long a context."""
     slots = resolved.server_args.get("max_running_requests")
-    slots = next((c["becomes"] for c in reversed(resolved.changes) if c["key"] == "max_running_requests"), slots)
     limit = resolved.server_args.get("context_length") or resolved.model.get("max_context")
     found = []
     if resolved.server_args.get("is_embedding"):
@@ -95,7 +101,7 @@ class _Cells:
         key = ""
         if not findings:
             try:
-                key, resolved = engine_of(self.profile, overlay, self.version, self.library)
+                key, resolved = line_of(self.profile, overlay, self.version, self.library)
             except ValueError as error:
                 findings = [_finding("profile.override", overlay.get("preset"), error=error)]
             else:

@@ -33,7 +33,7 @@ FailureKind = Literal[
     "transport",
     "crash",
 ]
-CellStatus = Status | FailureKind
+CellStatus = Status | FailureKind | Literal["duplicate"]
 
 
 @dataclass(frozen=True)

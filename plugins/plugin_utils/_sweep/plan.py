@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan a sweep: list its cells, find the invalid ones, and find those that resolve to the same engine.
+"""Plan a sweep: list its cells, find the invalid ones, and find those with the command line of another cell.
 
 Pure: the caller passes in the function that resolves a cell, so that the plan needs neither profiles nor a cluster.
 """
@@ -142,7 +142,7 @@ Status = Literal["run", "invalid", "duplicate"]
 
 @dataclass(frozen=True)
 class Resolved:
-    """The engine that a cell resolves to: ``key`` is equal for two cells exactly when SGLang runs the same engine."""
+    """What a cell starts: ``key`` is equal for two cells with the same command line, variables, image and transport."""
 
     key: str
     findings: Sequence[Finding] = ()
@@ -210,9 +210,9 @@ def _cell(labels: dict[str, str], overlay: dict[str, Any]) -> Cell:
 def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolved]) -> SweepPlan:
     """Return the cells of a sweep: the product of its axes, minus ``exclude``, plus ``include``.
 
-    ``resolve`` takes a cell's overlay on the sweep's ``base`` and returns the engine that it resolves to. If several
-    cells have the same key, the first one runs and the others are its duplicates: the published 36-cell matrix measured
-    12 of its cells on engines that it had already measured.
+    ``resolve`` takes a cell's overlay on the sweep's ``base``. If several cells have the same key, the first one runs
+    and the others are its duplicates. Whether two command lines are one engine is for the image to say when the second
+    one's turn comes.
     """
     result = SweepPlan(str(sweep.get("name", "sweep")), [], check(sweep))
     if has_errors(result.findings):

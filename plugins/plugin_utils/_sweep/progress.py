@@ -44,7 +44,7 @@ def single_cell(server: str, preset: str) -> dict[str, Any]:
 
 
 def identity(cell: str, plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return what identifies a result of this plan, whatever the cell's name: the resolved engine and the work."""
+    """Return what identifies a result of this plan, whatever the cell's name: the command line and the work."""
     key = next((str(c.get("key", "")) for c in plan["cells"] if c["id"] == cell), "")
     return {"key": key, "workloads_id": workloads_id(plan.get("workloads") or [])}
 
@@ -70,9 +70,24 @@ def remaining(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
 
 def estimate_s(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]], first_guess_s: float) -> float:
     """Return the seconds that the remaining cells will take, estimated from the finished cells if there are any."""
-    took = [float(r["took_s"]) for r in _results(records) if r.get("took_s") and r.get("status") not in NOT_FINAL]
+    short = {*NOT_FINAL, "duplicate"}
+    took = [float(r["took_s"]) for r in _results(records) if r.get("took_s") and r.get("status") not in short]
     each = sum(took) / len(took) if took else first_guess_s
     return each * len(remaining(cells, records))
+
+
+def engines(cell: str, plan: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the cells with a final result by the engine to which the image resolved them, if all else is as in a cell.
+
+    All else is what a key has after the command line: transport, image and variables that are not SGLang's own.
+    """
+
+    def rest(name: str) -> str:
+        return identity(name, plan)["key"].partition("|")[2]
+
+    final = (r for r in _results(records) if r.get("status") not in {*NOT_FINAL, "duplicate"})
+    known = {r.get("environment", {}).get("engine"): r["cell"] for r in final if rest(r["cell"]) == rest(cell)}
+    return {engine: name for engine, name in known.items() if engine and name != cell}
 
 
 def best_so_far(
@@ -114,7 +129,7 @@ def stop_reason(
     states = [r.get("status") for r in _results(mine)]
     for key, ends in (
         ("infrastructure", lambda s: s in NOT_FINAL),
-        ("failures", lambda s: s not in NOT_FINAL and s != "ok"),
+        ("failures", lambda s: s not in {*NOT_FINAL, "ok", "duplicate"}),
     ):
         limit = rules.get(key)
         if limit and len(states) >= int(limit) and all(map(ends, states[-int(limit) :])):

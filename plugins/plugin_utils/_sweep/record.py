@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -104,9 +102,7 @@ def environment(evidence: Evidence, origin: Mapping[str, Any]) -> dict[str, Any]
     }
     seen: dict[str, Any] = {}
     if engine := (plan.get("image_verdict") or {}).get("engine"):
-        # The image resolves arguments; its variables can change the engine too.
-        own = {name: value for name, value in ranks[0].get("env", {}).items() if name.startswith("SGLANG_")}
-        seen["engine"] = hashlib.sha256(json.dumps([engine, own], sort_keys=True).encode()).hexdigest()[:16]
+        seen["engine"] = engine
     if evidence.image_ids:
         seen["image_id"] = evidence.image_ids
     if evidence.kernels:
@@ -174,14 +170,23 @@ def _failure(evidence: Evidence) -> Failure | None:
     return failure
 
 
-def conclude(evidence: Evidence, origin: Mapping[str, Any]) -> dict[str, Any]:
+MEASURED = "[serving.verdict.known_engine]"
+"""In the message of role sglang if the image resolves a cell to an engine that was measured; no group was stopped."""
+
+
+def conclude(
+    evidence: Evidence, origin: Mapping[str, Any], measured: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return the record of a cell: its status, its measurements or its failure with the reason, and its environment.
 
+    ``measured`` has the cells with a result by their engines; a cell that the image resolves to one is its duplicate.
     If all tasks succeeded, the status is that of the measurements. The failure is classified if the server may have
     died or the cell was never measured.
     """
     status: CellStatus = "failed" if evidence.failed else measured_status(evidence.measurements)
     record: dict[str, Any] = {"environment": environment(evidence, origin)}
+    if MEASURED in evidence.reason and (original := (measured or {}).get(record["environment"].get("engine", ""))):
+        return record | {"status": "duplicate", "duplicate_of": original}
     if evidence.failed:
         record |= {"stage": evidence.stage, "task": evidence.task, "reason": evidence.reason}
     else:

@@ -30,7 +30,6 @@ RUNS: dict[Place, str] = {
 PLACES: list[tuple[str, Place, str]] = [
     (r"^scripts/sglang_catalogue\.py --check$", "all", ""),
     (r"^scripts/sglang_catalogue\.py", "elsewhere", "needs a release on the package index; `make deep-check`"),
-    (r"^scripts/sglang_profiles\.py --same$", "deep", ""),
     (r"^scripts/sglang_profiles\.py$", "elsewhere", "takes minutes; a test runs it with one release"),
     (r"inventory_new", "discover", ""),
     (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator; `tests/lab/test_monitoring.py` installs it"),

@@ -47,9 +47,13 @@ def test_differences_are_told_once_with_those_that_have_them() -> None:
     assert sglang_newer.differences({"a": choices[0]}, {"a": choices[1]}) == []
 
 
-def test_each_preset_and_launch_is_asked_with_its_architecture() -> None:
-    asked = dict(sglang_newer.questions(NEWEST))
+def test_each_preset_and_launch_is_asked_with_its_architecture_and_gpu() -> None:
+    nodes = {name: node for name, node, _question in sglang_newer.questions(NEWEST)}
+    asked = {name: question for name, _node, question in sglang_newer.questions(NEWEST)}
     assert len(asked) > 500
+    assert nodes["gemma-4-31b-it mtp-2"] == ("gb10", 1)
+    assert {node for name, node in nodes.items() if "b300" in name} == {("b300", 1)}
+    assert {"b200", "h100", "h200"} <= {gpu for gpu, _count in nodes.values()}
     assert all(question["arch"] and {"--model-path", "--model"} & set(question["argv"]) for question in asked.values())
     assert asked["gemma-4-31b-it mtp-2"]["draft_arch"] == "Gemma4AssistantForCausalLM"
 

@@ -43,12 +43,6 @@ def test_a_preset_that_no_profile_has_is_named() -> None:
     assert (done.returncode, done.stderr) == (2, "--preset: none of the profiles has winer\n")
 
 
-def test_only_presets_that_run_can_be_one_engine() -> None:
-    name, same = "nemotron-3-super-120b", "mtp-5-5 = mtp-5-7"
-    assert same in run(name, "--same", "--sglang", "0.5.14").stdout
-    assert same not in run(name, "--same", "--sglang", "0.5.12").stdout
-
-
 def test_a_preset_that_failed_elsewhere_is_not_called_ok() -> None:
     table = run("glm-4.7", "--sglang", "0.5.11").stdout
     marks = {line.split()[0]: line.split()[-1] for line in table.splitlines() if line.startswith("glm-4.7/")}

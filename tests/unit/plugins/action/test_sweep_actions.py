@@ -49,7 +49,7 @@ def measured(rate: float, status: str = "ok", **group: Any) -> dict[str, Any]:
 
 def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Path) -> None:
     (planned,) = acted(plan(tmp_path))
-    assert planned["msg"].startswith("6 cells: 4 to measure, 1 that SGLang refuses, 1 that resolve")
+    assert planned["msg"].startswith("6 cells: 5 to measure, 1 that SGLang refuses, 0 with the command line")
     assert planned["models"] == ["nvidia/MiniMax-M2.5-NVFP4"]
     assert planned["revisions"] == {"nvidia/MiniMax-M2.5-NVFP4": "main"}
     about = {part: planned[part] for part in ("profile", "cells", "workloads")}
@@ -58,11 +58,13 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     dead = [{"rank": 0, "pod": "p-0", "restarts": 1, "trouble": ""}]
     line = "RuntimeError: CUDA error: an illegal instruction was encountered"
     broken = measured(0, "infrastructure")
+    resolved = {"plan": {"ranks": [{"argv": [], "node": "a", "networks": []}], "image_verdict": {"engine": "e"}}}
+    known = resolved | {"failure": {"task": "Verdict", "msg": "nothing was changed. [serving.verdict.known_engine]"}}
     answers = acted(
         kept,
         kept,
         record(tmp_path, "start", cell=first),
-        record(tmp_path, "result", cell=first, evidence=measured(100)),
+        record(tmp_path, "result", cell=first, evidence=measured(100) | resolved),
         record(tmp_path, "start", cell=second),
         record(
             tmp_path,
@@ -74,9 +76,12 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
         record(tmp_path, "result", cell=third, evidence=broken),
         record(tmp_path, "start", cell=third, stop={"infrastructure": 1}),
         plan(tmp_path),
+        record(tmp_path, "result", cell=third, evidence=known),
+        plan(tmp_path),
     )
     assert [a["changed"] for a in answers[:2]] == [True, False]
-    assert answers[2]["msg"].startswith("cell 1 of 4: attention triton; about ")
+    assert answers[2]["msg"].startswith("cell 1 of 5: attention triton; about ")
+    assert (answers[2]["engines"], answers[4]["engines"]) == ({}, {"e": first})
     assert answers[4]["baseline"] == {"c0-n4": {"characters": 9, "pairs": {}}}
     assert "best so far: c0-n4 100.0 tok/s (attention triton)" in answers[4]["msg"]
     assert (answers[5]["record"]["status"], answers[5]["record"]["failure"]["line"]) == ("illegal_instruction", line)
@@ -85,6 +90,8 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     assert (answers[8]["changed"], "1 cells in a row" in answers[8]["stop"]) == (False, True)
     left = [cell["id"] for cell in answers[9]["remaining"]]
     assert third in left and first not in left and second not in left
+    assert (answers[10]["record"]["status"], answers[10]["record"]["duplicate_of"]) == ("duplicate", first)
+    assert [cell["id"] for cell in answers[11]["remaining"]] == [cell for cell in left if cell != third]
 
     report = {
         "journals": [str(tmp_path / "j.jsonl")],
@@ -97,9 +104,9 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     assert sorted(Path(f).suffix for f in made["files"]) == [".html", ".json", ".md", ".yml"]
     (data,) = json.loads((tmp_path / "r.json").read_text())["reports"]
     assert data["rows"][0]["measurements"][0]["runs"][0]["figures"]["peak_tok_s"] == 100
-    assert data["reproduce"][0] == "ansible-playbook gb10.cluster.sweep -e sweep=lab-six -i inventory/mine"
+    assert data["reproduce"][1].startswith("ansible-playbook gb10.cluster.sweep -e sweep=lab-six")
     for ending in ("md", "html"):
-        assert data["reproduce"][0] in (tmp_path / f"r.{ending}").read_text()
+        assert data["reproduce"][1] in (tmp_path / f"r.{ending}").read_text()
     mine = yaml.safe_load((tmp_path / "mine/minimax-m2.5.yml").read_text())
     assert mine["presets"]["tuned-n4"]["based_on"] == "two-nodes"
     assert [row["verdict"] for row in same["rows"]] == ["same"]
@@ -243,7 +250,7 @@ EXPECTED = {
     "gemma-4-26b-b300-long": {"run": 2, "invalid": 0, "duplicate": 0},
     "gemma-4-31b-steps": {"run": 6, "invalid": 0, "duplicate": 0},
     "glm-4.7": {"run": 26, "invalid": 12, "duplicate": 0},
-    "nemotron-3-super-mtp": {"run": 6, "invalid": 0, "duplicate": 2},
-    "qwen3.5-397b-ep1": {"run": 26, "invalid": 0, "duplicate": 12},
-    "qwen3.5-397b-ep4": {"run": 8, "invalid": 20, "duplicate": 8},
+    "nemotron-3-super-mtp": {"run": 8, "invalid": 0, "duplicate": 0},
+    "qwen3.5-397b-ep1": {"run": 38, "invalid": 0, "duplicate": 0},
+    "qwen3.5-397b-ep4": {"run": 16, "invalid": 20, "duplicate": 0},
 }

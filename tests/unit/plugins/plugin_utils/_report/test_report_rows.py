@@ -115,6 +115,9 @@ def test_cells_that_the_image_resolves_to_one_engine_are_repetitions_of_each_oth
     report = from_records("depths", [PLAN | {"cells": cells}, a, b, measured("c", 100.0)])
     assert [row.key for row in report.rows] == ["e|roce|i|{}", "e|roce|i|{}", "c|roce|i|{}"]
     assert winners(report)[0].tok_s == 201.0
+    again = {"kind": "result", "cell": "b", "status": "duplicate", "duplicate_of": "a", "environment": {"engine": "e"}}
+    said = next(row for row in from_records("depths", [PLAN | {"cells": cells}, a, again]).rows if row.id == "b")
+    assert (said.status, said.reason) == ("duplicate", "the image resolves it to the same engine as depth a")
     # Another transport is another engine.
     cells[1]["key"] = "b|socket|i|{}"
     assert len({row.key for row in from_records("depths", [PLAN | {"cells": cells}, a, b]).rows}) == 3
@@ -122,7 +125,7 @@ def test_cells_that_the_image_resolves_to_one_engine_are_repetitions_of_each_oth
 
 def test_every_excluded_cell_says_why() -> None:
     rows = {r.id: (r.status, r.reason) for r in from_records("nemotron", RECORDS).rows}
-    assert rows["c"] == ("duplicate", "SGLang resolves it to the same engine as depth 5/5")
+    assert rows["c"] == ("duplicate", "it has the command line of depth 5/5")
     assert rows["d"] == ("invalid", "3 does not divide 4")
     assert rows["e"] == ("garbage", "32 chunks in a row are '!'")
     assert rows["f"] == ("crash", "an illegal instruction was encountered")

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import find, find_draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, oldest_nccl, overlay, resolve
-from sglang_profiles import duplicates, matrix
+from sglang_profiles import matrix
 from shipped_profiles import PRESETS, SHIPPED
 
 LIBRARY = Library.load()
@@ -179,12 +179,6 @@ def test_every_model_has_an_accepted_preset_on_each_of_the_three_newest_releases
     assert accepted == (set() if name == "deepseek-v4-flash-vision" else set(newest))
 
 
-def same(name: str, version: str) -> list[set[str]]:
-    """Return the presets of a profile that are one engine."""
-    cells = matrix([SHIPPED[name]], LIBRARY, [version])
-    return [{cell.preset for cell in group} for group in duplicates(cells)]
-
-
 @pytest.mark.parametrize(
     ("image", "warned"),
     [
@@ -203,27 +197,6 @@ def test_an_image_whose_tag_names_another_release_is_a_warning(image: str, warne
 def test_no_shipped_image_has_the_tag_of_another_release() -> None:
     told = {f"{name}/{preset}": resolve(SHIPPED[name], preset).findings for name, preset in PRESETS}
     assert not [key for key, found in told.items() if any("its tag says" in each.reason for each in found)]
-
-
-def test_presets_that_are_one_engine_are_found() -> None:
-    assert {"mtp-5-5", "mtp-5-7"} in same("nemotron-3-super-120b", "0.5.13-dev")
-    assert {"ep4", "ep4-graphs"} in same("qwen3.5-397b", "0.5.10")
-
-
-def test_a_third_of_the_published_matrix_is_the_same_engine_twice() -> None:
-    presets = {}
-    for moe in ("triton", "flashinfer_cutlass", "cutlass"):
-        for attention in ("flashinfer", "triton"):
-            for gemm in ("flashinfer_cutlass", "flashinfer_cudnn"):
-                base = {"moe_runner_backend": moe, "attention_backend": attention, "fp4_gemm_backend": gemm}
-                cell = f"{moe}-{attention}-{gemm}".replace("_", "-")
-                presets[f"{cell}-graphs"] = {"server_args": {**base, "disable_piecewise_cuda_graph": True}}
-                presets[f"{cell}-piecewise"] = {"server_args": base}
-                presets[f"{cell}-eager"] = {"server_args": {**base, "disable_cuda_graph": True}}
-    profile = {**SHIPPED["qwen3.5-397b"], "presets": presets, "topology": {"nodes": 4, "tp": 4, "ep": 4}}
-    cells = matrix([profile], LIBRARY, ["0.5.10"])
-    assert len(cells) == 36
-    assert sum(len(group) - 1 for group in duplicates(cells)) == 12
 
 
 @pytest.mark.parametrize(

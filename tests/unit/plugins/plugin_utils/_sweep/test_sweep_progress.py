@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
     baseline,
     current,
+    engines,
     estimate_s,
     identity,
     progress_line,
@@ -52,6 +53,18 @@ def test_a_result_of_another_engine_or_other_work_does_not_count_for_this_sweep(
     other = plan | {"cells": [c | {"key": "new"} if c["id"] == "a" else c for c in cells]}
     assert [c["id"] for c in remaining(cells, current(records, other))] == ["a", "d"]
     assert current([result("a", "ok")], plan) == []
+
+
+def test_the_measured_engines_are_those_of_cells_that_differ_in_their_command_line_only() -> None:
+    keys = {"a": "1|roce|i", "b": "2|roce|i", "d": "3|socket|i"}
+    plan = {"cells": [c | {"key": keys.get(c["id"], "")} for c in CELLS], "workloads": [{"concurrency": 1}]}
+    records = [
+        result(cell, status) | {"environment": {"engine": engine}}
+        for cell, status, engine in (("a", "crash", "e"), ("b", "infrastructure", "f"), ("d", "ok", "g"))
+    ]
+    assert engines("b", plan, records) == {"e": "a"}
+    assert engines("a", plan, records) == engines("d", plan, records) == {}
+    assert engines("b", plan, [result("a", "duplicate") | {"environment": {"engine": "e"}}, result("a", "ok")]) == {}
 
 
 def test_the_line_of_a_cell_shows_position_time_and_the_best_cell() -> None:

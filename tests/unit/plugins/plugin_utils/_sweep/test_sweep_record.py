@@ -230,15 +230,22 @@ def test_a_cell_fails_in_the_first_stage_that_left_no_evidence(
         assert record["environment"]["transport"] == {"satisfied": False, "msg": "no port is left"}
 
 
-def test_the_record_names_the_engine_that_the_image_resolved() -> None:
-    def engine(verdict: dict[str, Any], **env: str) -> Any:
-        rank = {"argv": [], "node": "a", "networks": [], "env": env}
-        return environment(Evidence(plan={"ranks": [rank], "image_verdict": verdict}), {}).get("engine")
-
-    one = engine({"engine": "e"}, NCCL_DEBUG="INFO")
-    assert one == engine({"engine": "e"})
-    assert len({one, engine({"engine": "f"}), engine({"engine": "e"}, SGLANG_X="1"), engine({}), None}) == 4
-    assert engine({}) is None
+@pytest.mark.parametrize(
+    ("reason", "engine", "ended"),
+    [
+        ("to the engine of a. [serving.verdict.known_engine]", "e", ("duplicate", "a")),
+        ("to the engine of a. [serving.verdict.known_engine]", "f", ("failed", None)),
+        # A cell that could not be planned has the plan of the cell before it.
+        ("can't be planned", "e", ("failed", None)),
+    ],
+)
+def test_a_cell_that_the_image_resolves_to_a_measured_engine_is_its_duplicate(
+    reason: str, engine: str, ended: tuple[str, str | None]
+) -> None:
+    plan = {"ranks": [{"argv": [], "node": "a", "networks": []}], "image_verdict": {"engine": engine}}
+    record = conclude(Evidence(plan=plan, failed=True, reason=reason), {}, {"e": "a"})
+    assert (record["status"], record.get("duplicate_of")) == ended
+    assert record["environment"]["engine"] == engine
 
 
 def test_the_record_of_an_external_server_has_no_requested_settings() -> None:
