@@ -53,6 +53,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "`sglang_open_routes: true` takes the door away.": ("test_defaults", "test_the_plan_names_known_holes_in_one_line"),
     "An Ingress publishes only `/v1`, `/generate` and the paths of health.": (
         "test_an_ingress_publishes_what_clients_need_and_no_route_that_administers_the_server",
+        "test_no_route_of_any_release_that_administers_passes",
     ),
     "The plan names the known holes of the profile's SGLang in one line, and warns of those that are open.": (
         "test_the_plan_names_known_holes_in_one_line",
