@@ -126,6 +126,11 @@ def entry(request: pytest.FixtureRequest, envoy: Path, tmp_path_factory: pytest.
             child.wait(timeout=30)
 
 
+@pytest.fixture(scope="module")
+def closed() -> list[str]:
+    return closed_routes()
+
+
 class Asking(http.client.HTTPConnection):
     """Sends any path as it is."""
 
@@ -169,12 +174,11 @@ TRICKS = [
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_no_route_of_any_release_that_administers_passes(entry: int, trick: str) -> None:
+def test_no_route_of_any_release_that_administers_passes(entry: int, closed: list[str], trick: str) -> None:
     """An answer is what the engine got, so a route that it has by its name would be used."""
-    closed = closed_routes()
     asked = [*closed, *map(str.upper, closed)] if trick == "{}" else closed
     reached = set()
-    for route, method in product(asked, ("GET", "POST")):
+    for route, method in product(asked, ("GET", "POST") if trick == "{}" else ("POST",)):
         status, got = ask(entry, method, trick.format(route))
         assert status, got
         if status == 200 and not got.startswith(("/v1/", "/generate", "/health")):

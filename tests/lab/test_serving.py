@@ -75,7 +75,7 @@ def statuses(cluster: Site, rank: int, asked: list[tuple[str, str]], *doors: str
 
 
 def test_no_route_of_any_release_that_administers_answers_a_client(cluster: Site) -> None:
-    """Ask at the pod, Service, NodePort and VFs; lab/gateway_routing and lab/ingress_routing ask at what is before it."""
+    """Ask at the pod, the Service, a NodePort and the VFs; lab/gateway_routing asks at the gateway."""
     before, head = cluster.incarnations(), cluster.pods()[0]
     networks = json.loads(head["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"])
     vfs = [f"{network['ips'][0].partition('/')[0]}:30000" for network in networks]
