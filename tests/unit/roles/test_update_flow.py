@@ -18,9 +18,9 @@ import yaml
 from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[3]
-PLAN = {"ranks": [{"node": "a"}, {"node": "b"}], "expect": {"ranks": 2}}
+PLAN = {"instance": "gemma", "ranks": [{"node": "a"}, {"node": "b"}], "expect": {"ranks": 2}}
 ROLES = {
-    "k3s": ["drain", "ready", "uncordon", "upgrade_unmark"],
+    "k3s": ["drain", "ready", "uncordon", "upgrade_mark", "upgrade_unmark"],
     "sglang": ["main", "stop"],
     "nccl_verify": ["main", "answers"],
     "serving_plan": ["main"],
@@ -67,7 +67,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write(ours / "roles" / role / "tasks" / f"{file}.yml", [task])
     shutil.copytree(ROOT / "playbooks", top / "playbooks", ignore=shutil.ignore_patterns("collections"))
     plays = yaml.safe_load((ROOT / "playbooks" / "update.yml").read_text(encoding="utf-8"))
-    (first,) = [number for number, play in enumerate(plays) if play["name"] == "Update the nodes one after another"]
+    (first,) = [number for number, play in enumerate(plays) if play["name"] == "Stop the model group as a whole"]
     known = {"update_read": {"found": {"state": {"open": False}}}, "update_errors": [], "gb10_preflight": {}}
     known["gb10_preflight"] = {"kubernetes": {"units": {"k3s": True}}}
     tasks = [{"ansible.builtin.set_fact": {**known, "cacheable": True}}]
@@ -85,36 +85,44 @@ FAILED_HERE = "drain b, booted b, running b, returned b, running b, uncordon b, 
 BOTH = {"update_proof": "group"}
 SERVES, STOPPED = "The group serves again, and is proved.", "The group does not serve: run playbook serve"
 
+BEFORE = "answers a, upgrade_mark a, stop a"
+
 # What fails (as often as it is named), other variables, the steps, and a part of the message at the end
 CASES: dict[str, tuple[list[str], dict[str, Any], list[str], list[str]]] = {
     "each node is proved before it settles": (
         [],
         {},
-        [UP["a"], PROVED["a"], SETTLED["a"], "stop a", UP["b"], PROVED["b"], SETTLED["b"], "upgrade_unmark a"],
+        [BEFORE, UP["a"], PROVED["a"], SETTLED["a"], "stop a", UP["b"], PROVED["b"], SETTLED["b"], "upgrade_unmark a"],
         [],
     ),
     "the node with which the proof fails steps back, and no node after it changes": (
-        ["answers a"],
+        ["sglang a"],
         {},
-        [UP["a"], PROVED["a"], "stop a", BACK["a"], "closed a", PROVED["a"], "upgrade_unmark a"],
-        ["a: failed after the update (answers of a is wrong)", "about kernel new.", SERVES],
+        [BEFORE, UP["a"], "sglang a", "stop a", BACK["a"], "closed a", PROVED["a"], "upgrade_unmark a"],
+        ["a: failed after the update (sglang of a is wrong)", "about kernel new.", SERVES],
     ),
     "all nodes settle with one proof": (
         [],
-        BOTH,
-        [UP["a"], UP["b"], PROVED["b"], "settled a, settled b, closed a, closed b, upgrade_unmark a"],
+        {**BOTH, "begins": False},
+        [
+            "upgrade_mark a, stop a",
+            UP["a"],
+            UP["b"],
+            PROVED["b"],
+            "settled a, settled b, closed a, closed b, upgrade_unmark a",
+        ],
         [],
     ),
     "all nodes step back after one proof, and the group may fail without the update too": (
         ["answers b", "answers b"],
         BOTH,
-        [UP["a"], UP["b"], PROVED["b"], "stop b", BACK["a"], SETTLED["a"], BACK["b"], "closed b", PROVED["b"]],
+        [BEFORE, UP["a"], UP["b"], PROVED["b"], "stop b", BACK["a"], SETTLED["a"], BACK["b"], "closed b", PROVED["b"]],
         ["a, b: failed after the update", STOPPED],
     ),
     "a check that fails leaves the nodes before it to the proof without that node": (
         ["preflight b"],
         BOTH,
-        [UP["a"], FAILED_HERE, PROVED["b"], SETTLED["a"], "upgrade_unmark b"],
+        [BEFORE, UP["a"], FAILED_HERE, PROVED["b"], SETTLED["a"], "upgrade_unmark b"],
         ["b: failed after the update (preflight of b is wrong)", SERVES],
     ),
     "a kernel that cannot become the default is left": (
@@ -125,14 +133,20 @@ CASES: dict[str, tuple[list[str], dict[str, Any], list[str], list[str]]] = {
     ),
     "a node without a rank is not proved, and the group starts at the end": (
         [],
-        {"plan": {"ranks": [{"node": "a"}], "expect": {"ranks": 1}}},
-        [UP["a"], PROVED["a"], SETTLED["a"], "stop a", UP["b"], SETTLED["b"], PROVED["a"], "upgrade_unmark a"],
+        {"plan": {**PLAN, "ranks": [{"node": "a"}], "expect": {"ranks": 1}}},
+        [BEFORE, UP["a"], PROVED["a"], SETTLED["a"], "stop a", UP["b"], SETTLED["b"], PROVED["a"], "upgrade_unmark a"],
         [],
+    ),
+    "a group that fails its proof already is not stopped": (
+        ["nccl_verify a"],
+        {},
+        [],
+        ["nccl_verify of a is wrong"],
     ),
     "on the way back on purpose, the group is proved once": (
         [],
-        {"update_back": True},
-        [BACK["a"], SETTLED["a"], BACK["b"], SETTLED["b"], PROVED["a"], "upgrade_unmark a"],
+        {"update_back": True, "begins": False},
+        ["upgrade_mark a, stop a", BACK["a"], SETTLED["a"], BACK["b"], SETTLED["b"], PROVED["a"], "upgrade_unmark a"],
         [],
     ),
 }
@@ -144,19 +158,17 @@ def test_the_steps_have_their_order(case: str, book: Path) -> None:
     top = book.parents[1]
     (top / "log").write_text("")
     hosts = {"hosts": {"a": {}, "b": {}}}
-    groups = {
-        "gb10_nodes": hosts,
-        "run_update_node": hosts,
-        "run_start_group": hosts if given.get("served", True) else {},
-    }
+    served = hosts if given.get("served", True) else {}
+    groups = {"gb10_nodes": hosts, "run_update_node": hosts, "run_stop_group": served, "run_start_group": served}
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     values = {"log": str(top / "log"), "fails": fails, "plan": PLAN, **given}
+    values["update_planned"] = {"groups": ["gemma"], "begins": given.get("begins", True)}
     write(top / "hosts.yml", {**groups, "all": {"vars": {**local, **values}}})
     own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     own |= {"ANSIBLE_COLLECTIONS_PATH": str(top), "ANSIBLE_NOCOLOR": "1"}
     done = ansible("ansible-playbook", "-i", top / "hosts.yml", book, cwd=top, env=own)
     text = " ".join((done.stdout + done.stderr).split())
     noted = [line for line in (top / "log").read_text().splitlines() if line.split()[0] not in SILENT]
-    assert noted == ", ".join(steps).split(", "), text
+    assert ", ".join(noted) == ", ".join(steps), text
     assert (done.returncode != 0) is bool(said), text
     assert [words for words in said if words not in text[text.rfind("fatal: ") :]] == []
