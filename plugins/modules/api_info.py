@@ -70,7 +70,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         argument_spec={
             **kubeconfig.CLUSTER_SPEC,
             "required": {"type": "bool", "default": True},
-            "timeout": {"type": "float", "default": 5},
+            "timeout": {"type": "float", "default": 30},
             "reads": {"type": "list", "elements": "dict", "default": [], "options": READ_SPEC},
         },
         supports_check_mode=True,
