@@ -155,7 +155,7 @@ def test_a_rank_that_has_used_no_channel_yet_has_to_name_its_network() -> None:
 
 def test_files_of_nccl_prove_nothing_about_a_process_without_a_name() -> None:
     bare = SOUND.replace("s1:1:1 ", "")
-    assert judge(bare).satisfied
+    assert judge(bare, Expectation(ranks=1)).satisfied
     report, _log = judge_sources(
         {"pod": [nullcontext(io.BytesIO(bare.encode()).read)]}, Expectation(), {}, own_files=True
     )

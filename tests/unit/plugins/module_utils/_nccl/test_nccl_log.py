@@ -94,6 +94,12 @@ def test_a_statement_without_a_writer_has_not_that_of_the_one_before_it() -> Non
     ]
 
 
+def test_a_dictionary_of_limited_size_forgets_its_oldest_value() -> None:
+    known = {"a": 1, "b": 2}
+    assert (statements.put(known, "a", 3, 2), statements.put(known, "c", 4, 2)) == (None, 3)
+    assert known == {"b": 2, "c": 4}
+
+
 def test_a_time_stamp_that_ran_into_a_name_is_no_part_of_it() -> None:
     text = b"s1:1:1 [0] NCCL INFO Using network Socket2026-11-22T10:00:00.123Z\n"
     (process,) = NcclLog().read(io.BytesIO(text).read).processes

@@ -56,6 +56,10 @@ def test_an_expectation_that_the_log_does_not_meet_is_named(
     assert any(failure in text for text in report.failures), report.failures
 
 
+def test_a_silent_log_says_nothing() -> None:
+    assert judge(log(), "x").failures == ["nothing in the log says which transport NCCL took"]
+
+
 def test_an_expectation_that_the_log_meets_passes() -> None:
     both = log("Using network IB", DONE, *BOTH)
     report = judge(both, "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",)))
@@ -209,7 +213,9 @@ def test_every_communicator_has_its_own_verdict() -> None:
 
 
 def test_a_communicator_over_two_networks_is_mixed() -> None:
-    (rank,) = judge(log(DONE, BOTH[0], BOTH[0].replace("IB", "Socket")), "x").as_dict()["ranks"]
+    report = judge(log(DONE, BOTH[0], BOTH[0].replace("IB", "Socket")), "x")
+    assert report.msg.startswith("x: mixed (NET/IB/0 x1, NET/Socket/0 x1): ")
+    (rank,) = report.as_dict()["ranks"]
     assert [c["verdict"] for c in rank["communicators"]] == ["mixed"]
     (rank,) = judge(log("Using network Socket", DONE, BOTH[0]), "x").as_dict()["ranks"]
     assert [c["verdict"] for c in rank["communicators"]] == ["ib"]

@@ -312,6 +312,11 @@ def test_missing_ranks_are_counted_over_all_sources() -> None:
     both = [said(IB, init("COMPLETE", rank=rank, nranks=3), channel(), host=f"s{rank}") for rank in (0, 1)]
     failures = judge_all({"a": read("".join(both))}, Expectation(ranks=2))["failures"]
     assert failures == ["rank 0 (a): 2 of 3 ranks of a communicator were seen"]
+    failures = judge_all({"a": read("".join(both))}, Expectation(networks=("gIB",)))["failures"]
+    assert [text.partition(": ")[2] for text in failures] == [
+        "IB where gIB is expected",
+        "2 of 3 ranks of a communicator were seen",
+    ]
     # Ranks that have only begun are no proof that another one is missing.
     idle = {f"rank{n}": read(said(init("START", rank=n, nranks=3), host=f"s{n}")) for n in (0, 1)}
     assert judge_all(idle, Expectation(allow_unknown=True))["failures"] == []
