@@ -149,7 +149,8 @@ def test_a_communicator_that_needs_no_network_or_no_end_takes_no_pass_away(text:
 def test_a_rank_that_has_used_no_channel_yet_has_to_name_its_network() -> None:
     idle = (init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1))
     assert judge(SOUND + said("Using network IB", *idle, host="s2")).satisfied
-    two = said(*idle, host="s2") + said(*idle, host="s3")
+    local = init("START", "0x9", shared="0x9"), nodes(1, "0x9"), init("COMPLETE", "0x9", shared="0x9")
+    two = said(*local, *idle, host="s2") + said(*idle, host="s3")
     assert judge(SOUND + two).failures == ["rank 1 (s2:1) names no network and no other path"]
 
 
@@ -221,6 +222,12 @@ def test_a_channel_line_without_its_start_takes_the_pass_away(rest: str) -> None
 @pytest.mark.parametrize("line", [init("START"), channel(), IB, P2P, "NCCL_IB_DISABLE set by environment to 1."])
 def test_a_process_that_says_anything_about_communication_is_listed(line: str) -> None:
     assert [rank["pid"] for rank in judge(said(line)).as_dict()["ranks"]] == ["1"]
+
+
+def test_the_second_process_and_communicator_may_be_those_that_finish() -> None:
+    alone = init("COMPLETE", "0x9", nranks=1, shared="0x9")
+    assert judge(said(alone, IB, *DONE, channel()), Expectation(nodes=2, complete=True)).satisfied
+    assert judge(said(*START) + said(IB, *DONE, host="s2"), Expectation(evidence="selection")).satisfied
 
 
 def test_a_process_that_only_starts_is_no_rank() -> None:

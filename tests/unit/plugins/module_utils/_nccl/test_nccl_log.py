@@ -134,3 +134,10 @@ def test_of_a_log_only_what_may_be_a_statement_or_a_start_is_kept(line: str, kep
     found: list[bytes] = []
     NcclLog().read(io.BytesIO(f"{OTHERS}{line}\n{OTHERS}".encode()).read, keep=found.extend)
     assert [block.decode().rstrip("\n") for block in found] == [kept] * bool(kept)
+
+
+def test_each_of_several_fragments_is_kept() -> None:
+    found: list[bytes] = []
+    parts = [f"NET/Socket/{number}\n" for number in range(3)]
+    NcclLog().read(io.BytesIO(OTHERS.join(parts).encode()).read, keep=found.extend)
+    assert b"".join(found).decode() == "".join(parts)

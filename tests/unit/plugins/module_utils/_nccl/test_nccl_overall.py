@@ -30,6 +30,8 @@ NODES = "comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0"
 DEAD = "s1:1:1 [0] net.cc:9 NCCL WARN Error: network IB not found.\n"
 BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in range(4)]
 
+EXT = BOTH[0].replace("IB", "IBext_v8")
+
 
 @pytest.mark.parametrize(
     ("expect", "lines", "failure"),
@@ -44,7 +46,8 @@ BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in rang
         (Expectation(gdr=False), [BOTH[0] + "/GDRDMA"], "with GPUDirect RDMA"),
         (Expectation(nodes=2), BOTH, "0 of 2 nodes"),
         (Expectation(ranks=2), BOTH, "1 of 2 ranks"),
-        (Expectation(networks=("IBext*",)), BOTH, "IB where IBext* is expected"),
+        (Expectation(networks=("IBext*",)), [*BOTH, EXT], "IB where IBext* is expected"),
+        (Expectation(networks=("IB",)), [*BOTH, EXT], "IBext_v8 where IB is expected"),
         (Expectation(), ["Using network IB"], "only the selection says so"),
     ],
 )
@@ -149,6 +152,11 @@ def test_a_pass_names_the_troubles_of_all_sources() -> None:
     found = judge_all({"a": log(DONE, *BOTH), "b": log(DONE, *BOTH, "Cuda failure 2 'out of memory'")}, Expectation())
     assert (found["satisfied"], found["healthy"]) == (True, False)
     assert found["msg"].endswith("proved by channels; not healthy: cuda_failure")
+
+
+def test_the_versions_of_all_sources_are_named_once() -> None:
+    logs = {f"s{n}": log(f"NCCL version 2.{28 + n % 2}.9+cuda13.0", DONE, *BOTH) for n in range(3)}
+    assert judge_all(logs, Expectation())["nccl_versions"] == ["2.28.9+cuda13.0", "2.29.9+cuda13.0"]
 
 
 def test_the_pass_of_a_single_rank_does_not_count_it() -> None:
@@ -269,10 +277,11 @@ def test_nccl_accepts_the_name_of_a_network_in_any_case(network: str, tcp: bool)
 
 
 def test_the_second_process_of_a_text_is_judged_too() -> None:
-    text = "".join(f"s{n}:1:1 [0] NCCL INFO {line}\n" for n in (1, 2) for line in BOTH[:: 1 if n == 1 else 2])
-    assert judge(NcclLog().read(io.BytesIO(text.encode()).read), "x", Expectation(min_devices=2)).failures == [
-        "s2 uses 1 of 2 devices (NET/IB/0 x2)"
-    ]
+    lines = [*(f"s1:1:1 [0] NCCL INFO {line}\n" for line in BOTH), *[f"s2:1:1 [0] NCCL INFO {BOTH[0]}/GDRDMA\n"] * 2]
+    given = {"a": [nullcontext(io.BytesIO("".join(lines).encode()).read)]}
+    result, _kept = judge_sources(given, Expectation(min_devices=2), {"a": 0})
+    assert result["failures"] == ["rank 0 (a): s2 uses 1 of 2 devices (NET/IB/0 x2)"]
+    assert ([rank["pod"] for rank in result["ranks"]], result["sources"][0]["gdr_channels"]) == (["a", "a"], 2)
 
 
 def test_no_log_is_no_text() -> None:

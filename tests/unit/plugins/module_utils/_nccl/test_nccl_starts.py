@@ -81,6 +81,8 @@ def test_a_silent_start_of_one_pod_is_not_taken_back_by_another() -> None:
     assert judge(log).satisfied
     again = pod("b", said(*START, IB, *AGAIN, channel(), host="s2", pid=2))
     assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{again}").failures)
+    later = f"{pod('a', OLD_BARE)}{pod('a', said(IB, *AGAIN, channel()))}{pod('b', BARE)}"
+    assert any(SILENT in text for text in judge(f"{log}{later}").failures)
 
 
 def test_a_version_line_in_one_of_several_files_is_no_silent_start_if_a_set_up_follows() -> None:
@@ -160,7 +162,7 @@ def test_a_process_on_two_gpus_replaces_one_on_each() -> None:
 
     earlier = said(*START, pid=1) + on(0, 1, "Socket", "0x7") + said(*START, pid=2) + on(1, 2, "Socket", "0x7")
     report = judge(earlier + said(*START, pid=3) + on(0, 3, "IB", "0x8") + on(1, 3, "IB", "0x8"))
-    assert (report.verdict.verdict, len(report.earlier)) == ("ib", 2)
+    assert (report.verdict.verdict, len(report.as_dict()["earlier_starts"])) == ("ib", 2)
 
 
 @pytest.mark.parametrize("pid", [1, 2], ids=["same process number", "another"])
