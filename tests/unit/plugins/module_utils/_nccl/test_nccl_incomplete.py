@@ -149,7 +149,7 @@ def test_a_communicator_that_needs_no_network_or_no_end_takes_no_pass_away(text:
 def test_a_rank_that_has_used_no_channel_yet_has_to_name_its_network() -> None:
     idle = (init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1))
     assert judge(SOUND + said("Using network IB", *idle, host="s2")).satisfied
-    local = init("START", "0x9", shared="0x9"), nodes(1, "0x9"), init("COMPLETE", "0x9", shared="0x9")
+    local = init("START", "0x9", 1, shared="0x9"), nodes(1, "0x9", 1), init("COMPLETE", "0x9", 1, shared="0x9")
     two = said(*local, *idle, host="s2") + said(*idle, host="s3")
     assert judge(SOUND + two).failures == ["rank 1 (s2:1) names no network and no other path"]
 
