@@ -133,6 +133,7 @@ def test_each_of_many_containers_with_one_name_has_a_record_of_its_own() -> None
 
 
 def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
+    assert judge(said("Using network Socket", *DONE) + said(IB, *AGAIN, channel(), pid=2)).verdict.verdict == "mixed"
     log = said(*DONE, channel("Socket")) + said(IB, *AGAIN, channel(), pid=2)
     files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
     # In one text, only a version line or the start of a server tells that the later one replaced the earlier one.
