@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import plays
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,6 +34,35 @@ def test_every_role_playbook_and_package_is_covered() -> None:
     subjects = [*ROOT.glob("roles/*/tasks/main.yml"), *ROOT.glob("playbooks/*.yml")]
     subjects += [path for path in ROOT.glob("plugins/*_utils/_*/*.py") if path.name != "__init__.py"]
     assert {str(path.relative_to(ROOT)) for path in subjects} - covered == set()
+
+
+# Modules that change no host and no cluster: they read, send packets, keep the counters of a health check, or write on
+# the controller.
+READS = re.compile(
+    r"\w+_info|assert|fail|(import|include)_tasks|set_fact|setup|show|k8s_exec|serving_plan|cabling_report"
+    r"|fabric_(plan|ping|bandwidth|health)|inventory_new|support_bundle"
+)
+
+
+def modules(tasks: list[dict[str, Any]]) -> set[str]:
+    """Return the short names of the modules that tasks run on hosts."""
+    found = set()
+    for task in tasks:
+        if task.get("delegate_to") != "localhost":
+            found |= {name.rpartition(".")[2] for name in task if name.count(".") == 2}
+        for part in ("block", "rescue", "always"):
+            found |= modules(task.get(part, []))
+    return found
+
+
+def test_a_role_without_a_scenario_changes_neither_a_host_nor_a_cluster() -> None:
+    scenarios = {path.parent.name for path in ROOT.glob("molecule/*/molecule.yml")}
+    (book,) = yaml.safe_load((ROOT / "playbooks/profile_new.yml").read_text(encoding="utf-8"))
+    assert book["hosts"] == "localhost"  # the role writes files there
+    for role in sorted({path.name for path in ROOT.glob("roles/*")} - scenarios - {"profile_new"}):
+        for file in ROOT.glob(f"roles/{role}/tasks/*.yml"):
+            found = modules(yaml.safe_load(file.read_text(encoding="utf-8")))
+            assert [name for name in found if not READS.fullmatch(name)] == [], file
 
 
 def test_the_record_names_only_plays_that_exist_and_only_known_results() -> None:
