@@ -5,8 +5,9 @@
 
     tests/gpu/hang.py [FAULT]...
 
-Needs one NVIDIA GPU and PyTorch. Each rank has its own NCCL_HOSTID, so NCCL takes the ranks for hosts with one GPU
-each, and Socket between them. There are no rails, and the ranks share an address, so a rank is NCCL's own number.
+Needs PyTorch and one NVIDIA GPU or several, which the ranks share. Each rank has its own NCCL_HOSTID, so NCCL takes
+the ranks for hosts with one GPU each, and Socket between them. There are no rails, and the ranks share an address, so a
+rank is NCCL's own number.
 Rank 1 of four always has the fault. The exit status is the number of faults that no finding names.
 
 Seen on one H200 (PyTorch 2.11, NCCL 2.28.9), 2026-11-29: all five are named. NCCL answers at once, also about a rank
@@ -86,7 +87,7 @@ def play(fault: str) -> list[str]:
         for number, base in enumerate(bases):
             (base / "1").mkdir(parents=True)
             own = os.environ | {
-                "CUDA_VISIBLE_DEVICES": "0",
+                "CUDA_VISIBLE_DEVICES": str(number % torch.cuda.device_count()),
                 "NCCL_HOSTID": f"node{number}",
                 "NCCL_SOCKET_IFNAME": "lo",
                 "NCCL_DEBUG": "INFO",

@@ -56,6 +56,8 @@ HEALTHY = [
     (SUM, answer(thought="17 + 25 = 42", end="length")),
     (question("one", COUNTED), answer(", ".join(COUNTED.split()))),
     (question("one", COUNTED), answer("\n".join(COUNTED.split()))),
+    # as a healthy SmolLM2-135M answers
+    (question("one", COUNTED), answer("\n".join(f"{number}. {number}" for number in COUNTED.split()))),
     (NAME, answer("The boat is called the \u201cAmber Heron\u201d.")),
     (TOOL, answer(calls=[CALL])),
     (THINK, answer("42", thought="Seventeen and twenty-five. The sum is 42.")),
@@ -72,6 +74,7 @@ BROKEN = [
     (SUM, answer(error="not complete after 300 s"), "not complete after 300 s", True),
     (SUM, answer("4", error="the connection ended"), "half an answer (1 characters): the connection ended", True),
     (question("one", COUNTED), answer("1 2 3 4 5 6 7 8 9 10"), "is not in it", False),
+    (question("one", COUNTED), answer(COUNTED.replace("8 9", "9 8")), "is not in it", False),
     (SUM, answer("Let me see", end="length"), "it ended at its limit, and 42 is not in it", False),
     (TOOL, answer("<tool_call>get_weather Paris"), "no call of get_weather with Paris", False),
     (TOOL, answer(calls=[CALL | {"arguments": '{"city": "Rome"}'}]), "no call of get_weather", False),
