@@ -53,9 +53,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.answers import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import render
 
 RELEASE = "0.5.16"
-FROM = 3000
 LIMIT_S = 60
-FAULT = "GB10_INJECTED_FAULT"
+FAULTY = Path(__file__).with_name("faulty_sglang.py")
 FP8 = {"kv_cache_dtype": "fp8_e4m3"}
 # Case: settings beside the common ones, its fault, what the wrong questions are about, and the setting to be named
 CASES: dict[str, tuple[dict[str, Any], str, set[str], str]] = {
@@ -79,42 +78,6 @@ COMMON = {
     "max_running_requests": 8,
 }
 CHANGE = re.compile(r"(\w+): ([\w.]+)")
-
-
-def inject(fault: str) -> None:
-    """Replace functions of SGLang in this process by faulty ones; the processes that a server starts do it too."""
-    import torch
-    from sglang.srt.layers.radix_attention import RadixAttention
-    from sglang.srt.model_executor.model_runner import ModelRunner
-
-    attend, sample = RadixAttention.forward, ModelRunner.sample
-    fp8 = any(word.startswith("fp8") for word in sys.argv)
-
-    def values(self: Any, q: Any, k: Any, v: Any, batch: Any, *rest: Any, **more: Any) -> Any:
-        if fp8 and v is not None:
-            late = (batch.positions >= FROM).view(-1, *[1] * (v.dim() - 1))
-            v = torch.where(late, v.flip(-1), v)
-        return attend(self, q, k, v, batch, *rest, **more)
-
-    def logits(self: Any, output: Any, batch: Any) -> Any:
-        found = output.next_token_logits
-        graphs = not self.server_args.disable_cuda_graph and batch.forward_mode.is_decode()
-        if fault == "graphs" and graphs:
-            found[:, 0] = 1e4
-        elif fault == "long" and graphs:
-            found[:, 0] = torch.where(batch.seq_lens >= FROM, 1e4, found[:, 0])
-        elif fault == "batch" and batch.forward_mode.is_decode():
-            output.next_token_logits = found.roll(1, 0)
-        return sample(self, output, batch)
-
-    if fault == "values":
-        RadixAttention.forward = values
-    else:
-        ModelRunner.sample = logits
-
-
-if os.environ.get(FAULT):
-    inject(os.environ[FAULT])
 
 
 class Api:
@@ -167,9 +130,10 @@ class Server:
     def start(self) -> None:
         """Start it."""
         self.argv = words({"model_path": self.model, "host": "127.0.0.1", "port": self.port} | COMMON | self.settings)
-        own = os.environ | {FAULT: CASES[self.case][1], "PYTHONUNBUFFERED": "1"}
+        own = os.environ | {"GB10_INJECTED_FAULT": CASES[self.case][1], "PYTHONUNBUFFERED": "1"}
+        program = [str(FAULTY)] if CASES[self.case][1] else ["-m", "sglang.launch_server"]
+        argv = [sys.executable, *program, *self.argv]
         self.begun = time.monotonic()
-        argv = [sys.executable, str(Path(__file__).resolve()), "--serve", *self.argv]
         self.process = two.start(argv, own, self.logs / f"{self.name}.log")
 
     def wait(self) -> None:
@@ -252,12 +216,6 @@ def passed(server: Server) -> bool:
 
 def main() -> int:
     """Run the command line and return its exit status."""
-    if sys.argv[1:2] == ["--serve"]:
-        from sglang.launch_server import run_server
-        from sglang.srt.server_args import prepare_server_args
-
-        run_server(prepare_server_args(sys.argv[2:]))
-        return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))

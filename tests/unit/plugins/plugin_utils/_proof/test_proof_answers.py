@@ -121,6 +121,21 @@ def asked(full: bool = False, model: Model | None = None, **more: Any) -> tuple[
     return asking, model, asking.run()
 
 
+@pytest.mark.parametrize(
+    ("together", "alone", "about"), [("32", "32", []), ("32", "", ["streams"] * 4), ("!" * 90, "32", ["streams"] * 4)]
+)
+def test_a_model_that_adds_wrongly_alone_too_is_no_broken_server(together: str, alone: str, about: list[str]) -> None:
+    class Weak(Model):
+        def __call__(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
+            sums = questions[0].about == "streams"
+            self.breaks = {"streams": together if len(questions) > 1 else alone or questions[0].wanted} if sums else {}
+            return super().__call__(questions)
+
+    asking, _model, wrong = asked(model=Weak())
+    assert [each.question.about for each in wrong] == about
+    assert all("streams" not in right["kind"] for right in asking.right)
+
+
 def test_each_kind_is_asked_where_it_applies() -> None:
     _asking, model, wrong = asked()
     assert not wrong
