@@ -18,11 +18,11 @@ The first change that the screen of a fault names is made, and the server is sta
 Prints one JSON object; the exit status is 0 only if healthy servers and changed ones had right answers to the full
 questions, and each faulty one had a wrong answer of the kind that its fault makes.
 
-Seen on one H200, 2026-11-29, Qwen2.5-Coder-0.5B-Instruct (Q4_K_M as bfloat16), context of 8,192 tokens. Healthy: `quick`
-8 of 8 right, 3,084 tokens read, 123 written, 0.4 s; `full` 10 of 10, 14,620 and 132, 0.4 s. Each fault was found by
-`full` within 0.8 s, its setting was named first, and after that change all were right: `at-once` by the first question
+Seen on one H200, 2026-11-29, Qwen2.5-Coder-0.5B-Instruct (Q4_K_M as bfloat16), context of 8,192 tokens. Healthy:
+`quick` 8 of 8 right, 3,084 tokens read, 123 written, 0.4 s; `full` 10 of 10, 14,620 and 132, 0.4 s. `full` found each
+fault within 0.8 s, its setting was named first, and after that change all were right: `at-once` by the first question
 (the gate too, by its second), `concurrency` by four sums of four, `from-a-length-graphs` at 4,100 tokens; `quick` asks
-2,000 here and saw nothing. With an fp8 cache this model counts to 10 only, without a fault: found, and gone with `auto`.
+2,000 here and saw nothing. With an fp8 cache this model counts to 10 only, without a fault: found, gone with `auto`.
 SmolLM2-135M-Instruct (Q4_1), healthy: no alarm by `quick`, its sums are wrong alone too; `full` fails at 4,100 tokens.
 """
 
