@@ -34,6 +34,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state impor
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.switch import metrics
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.answers import Answers
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.health import Health
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.load import Load
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.node_memory import NodeMemory
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
@@ -83,11 +84,14 @@ def pages() -> dict[str, str]:
     answers.step(time.monotonic())
     health = Health((rail,), str(HERE), kept, {"instance": "g", "rank": "0"})
     health.step(time.monotonic())
+    load = Load(HERE / "samples", kept, {"instance": "g", "rank": "0"})
+    load.step(time.monotonic())
     return {
         "/transport": render({"instance": "g", "rank": "0"}, condition, seen, 5.0, [rail], counted, links)
         + memory.text
         + answers.text
-        + health.text,
+        + health.text
+        + load.text,
         "/fallback": metrics(Settings("g", "s", (Choice(MAIN, "p", (), ()),), 1, 1), Status()),
         "/sglang": (HERE / "samples/sglang-0.5.16.prom").read_text(),
         "/samples": (HERE / "samples/page.prom").read_text(),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,9 @@ def tell(told: Any) -> Condition:
 class Load:
     """Publishes the load of a rank, and why the one before it was ended."""
 
-    def __init__(self, base: Path, api: PodApi) -> None:
-        self._file, self._api = base / "load.json", api
+    def __init__(self, base: Path, api: PodApi, labels: Mapping[str, str]) -> None:
+        self.text = ""
+        self._file, self._api, self._labels = base / "load.json", api, labels
         # The phase of a load that goes on, empty without one.
         self.phase = ""
         self._ended = self._since = ""
@@ -69,6 +71,7 @@ class Load:
             self._ended = ""
         elif self._ended:
             condition = Condition(False, condition.reason, f"{condition.message}; the load before it: {self._ended}")
+        self.text = self._render()
         shown = condition.reason, self.phase
         if before == condition or (shown == self._written and now < self._write_after):
             return
@@ -78,3 +81,12 @@ class Load:
             self._api.add_event(condition, "")
         self._published, self._since, self._written = condition, since, shown
         self._write_after = now + _WRITE_EVERY
+
+    def _render(self) -> str:
+        pairs = ",".join(f'{key}="{value}"' for key, value in self._labels.items())
+        lines = [
+            "# HELP gb10_load_ended 1 if the rank's last load was ended for its memory, until one succeeds.",
+            "# TYPE gb10_load_ended gauge",
+            f"gb10_load_ended{{{pairs}}} {int(bool(self._ended))}",
+        ]
+        return "\n".join([*lines, ""])

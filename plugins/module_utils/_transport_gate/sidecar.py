@@ -247,6 +247,7 @@ def serve_metrics(
     evidence: Evidence | None = None,
     answers: Answers | None = None,
     health: Health | None = None,
+    load: Load | None = None,
 ) -> ThreadingHTTPServer:
     """Answer Prometheus, the kubelet's probes and the supervisor in threads of their own."""
 
@@ -260,7 +261,7 @@ def serve_metrics(
         states = {"/metrics": lives, "/live": lives, "/ready": ready}
         if path not in states:
             return 404, ""
-        text = "".join(part.text for part in (*watched, answers, health) if part)
+        text = "".join(part.text for part in (*watched, answers, health, load) if part)
         return 200 if states[path] else 503, text if states[path] and path == "/metrics" else ""
 
     return pages.serve_pages(gate.metrics_port, page)
@@ -305,7 +306,7 @@ def work(options: argparse.Namespace) -> None:
     if gate := options.gate:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api) if gate.expect else None
-        load = Load(options.nccl_logs, api)
+        load = Load(options.nccl_logs, api, gate.labels)
         memory = None
         if gate.memory:
             memory = NodeMemory(gate.memory, api, gate.labels, phase=lambda: load.phase)
@@ -314,7 +315,7 @@ def work(options: argparse.Namespace) -> None:
             answers = Answers(gate.port, api, gate.labels, gate.answers == "enforce")
         health = Health(gate.rails, gate.sysfs_root, api, gate.labels)
         evidence = Evidence(options.nccl_logs, gate.rails, gate.sysfs_root)
-        serve_metrics(gate, watch, memory, evidence, answers, health)
+        serve_metrics(gate, watch, memory, evidence, answers, health, load)
         steps = [part.step for part in (load, memory, answers, health) if part]
         for step in (*steps, *((watch.step, watch.ask, watch.publish) if watch else ())):
             threading.Thread(target=forever, args=(options.interval, step), daemon=True).start()

@@ -27,7 +27,7 @@ class Rank:
         self.conditions: list[Condition] = []
         self.events: list[str] = []
         self.times: list[str] = []
-        self.load = Load(base, self)  # type: ignore[arg-type]
+        self.load = Load(base, self, {"rank": "1"})  # type: ignore[arg-type]
 
     def set_condition(self, condition: Condition, since: str, kind: str) -> None:
         assert kind == LOAD
@@ -83,9 +83,9 @@ def test_a_load_that_was_ended_is_an_event_and_stays_known_until_one_ends_well(
     rank.told(8, "ended", 2, said="the load was ended in its phase weights", drops=7)
     (rank.base / "load.json").unlink()
     rank.load.step(9)
-    rank.told(10, "loads", 1)
-    rank.told(20, "ready", 4)
-    rank.told(30, "loads", 1)
+    for now, state, phases, ended in ((10, "loads", 1, 1), (20, "ready", 4, 0), (30, "loads", 1, 0)):
+        rank.told(now, state, phases)
+        assert rank.load.text.endswith(f'\ngb10_load_ended{{rank="1"}} {ended}\n')
     assert [(one.reason, one.proven) for one in rank.conditions] == [
         ("LoadEnded", False),
         ("Loading", False),
