@@ -173,12 +173,14 @@ def _overlap(one: str, networks: str, wider: bool = False) -> bool:
     """Tell whether an address or a network shares addresses with one of the networks, or is ``wider`` than it.
 
     The plan has the error for a value that cannot be read. Halves and quarters of all addresses are what a VPN has
-    instead of a default route.
+    instead of a default route. Every interface has a fe80::/64 of its own.
     """
     try:
         mine = ip_network(one, strict=False)
         others = [ip_network(text, strict=False) for text in networks.split(",")]
     except ValueError:
+        return False
+    if mine.version == 6 and mine.is_link_local:
         return False
     same = [other for other in others if other.version == mine.version and mine.prefixlen > _DEFAULT_PREFIX]
     if wider:

@@ -80,7 +80,7 @@ def with_rail(interface: str, network: str) -> Change:
 
 
 def with_lan(interface: str, network: str) -> Change:
-    routes = with_facts(routes={"enP7s7": ["192.168.10.0/24"], interface: [network]})
+    routes = with_facts(routes={"enP7s7": ["192.168.10.0/24", "fe80::/64", "fd00:5::/64"], interface: [network]})
     return both(routes, host_with(management_interface="enP7s7"))
 
 
@@ -91,6 +91,7 @@ IN_LAN = (
     (("virbr0", "192.168.10.1"), ("enp1s0f0v0", "192.168.10.1")),
     (("tailscale0", "192.168.10.12"), ("tun0", "192.168.0.0/16")),
     (("wg0", "192.168.10.0/24"), ("wg0", "0.0.0.0/1")),
+    (("docker0", "fd00:5::/80"), ("veth16eea297", "fe80::/64")),
 )
 
 
