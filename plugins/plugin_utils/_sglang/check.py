@@ -13,7 +13,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,14 @@ class Evidence:
     """What published launches say of a command line: lines for people, a finding or none, and whether one like it ran.
 
     ``alike`` are the launches with the same architecture, quantization, runner and attention on a GPU of the same
-    family, ``nearest`` those of them that differ least.
+    family, ``nearest`` those of them that differ least. ``kernels`` are launches of other models with the same runner,
+    or with the same attention, on such a GPU, by the name of the setting.
     """
 
     alike: tuple[Run, ...] = ()
     nearest: tuple[Run, ...] = ()
     differs: tuple[str, ...] = ()
+    kernels: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
 
     @property
     def proven(self) -> bool:
@@ -131,11 +133,27 @@ class Evidence:
             first.settings.get(name, "default") for name in ("moe_runner_backend", "attention_backend")
         )
         kind = f"{first.arch}{f' ({first.quant})' if first.quant else ''}, runner {runner}, attention {attention}"
-        gpus = " and ".join(sorted({run.gpu for run in self.alike}))
-        found = [f"published runs of {kind} on {gpus}: {_counted(self.alike)}"]
+        found = [f"published runs of {kind} on {_gpus(self.alike)}: {_counted(self.alike)}"]
         if len(self.nearest) < len(self.alike) or self.differs:
             how = f"differ in {', '.join(self.differs)}" if self.differs else "have the same settings"
             found.append(f"the nearest {how}: {_counted(self.nearest)}; {self.nearest[0].source}")
+        return found
+
+    @property
+    def doubtful(self) -> list[Finding]:
+        """Return a warning per kernel with which most launches of other models failed, in several logs.
+
+        A launch of the same model that worked says more than they do.
+        """
+        found = []
+        for name, runs in {} if any(run.works for run in self.alike) else self.kernels.items():
+            failed = [run for run in runs if not run.works]
+            if len({log_of(run.source) for run in failed}) < LOGS or 2 * len(failed) <= len(runs):
+                continue
+            value = runs[0].settings[name]
+            reason = f"published runs of other models with {value} on {_gpus(runs)}: {_counted(runs)}"
+            remedy = "Try another one if the server fails, or look whether the cause is mended in your image"
+            found.append(Finding("warning", "published.kernel", name, value, reason, remedy))
         return found
 
     @property
@@ -151,6 +169,10 @@ class Evidence:
         lone = len({log_of(run.source) for run in judged}) < LOGS and "spec" in self.differs
         severity: Severity = "info" if lone else "warning"
         return Finding(severity, "published.failed", "command", None, "; ".join(self.lines), remedy)
+
+
+def _gpus(runs: Sequence[Run]) -> str:
+    return " and ".join(sorted({run.gpu for run in runs}))
 
 
 def _counted(runs: Sequence[Run]) -> str:
@@ -173,13 +195,24 @@ def search(runs: Sequence[Run], wanted: Run) -> Evidence:
         and _family(run.gpu) == _family(wanted.gpu)
         and not set(run.differences(wanted)) & set(KERNELS)
     ]
+    kernels = {
+        name: tuple(
+            run
+            for run in runs
+            if (run.arch, run.quant) != (wanted.arch, wanted.quant)
+            and _family(run.gpu) == _family(wanted.gpu)
+            and run.settings.get(name) == wanted.settings[name]
+        )
+        for name in KERNELS
+        if wanted.settings.get(name, "auto") != "auto"
+    }
     if not alike or not wanted.arch:
-        return Evidence()
+        return Evidence(kernels=kernels)
     far = {id(run): sum(SETTINGS[name] for name in run.differences(wanted)) for run in alike}
     least = min(far.values())
     nearest = [run for run in alike if far[id(run)] == least]
     differs = dict.fromkeys(name for run in nearest for name in run.differences(wanted))
-    return Evidence(tuple(alike), tuple(nearest), tuple(differs))
+    return Evidence(tuple(alike), tuple(nearest), tuple(differs), kernels)
 
 
 def log_of(source: str) -> str:
@@ -204,7 +237,9 @@ def weigh(findings: Sequence[Finding], runs: Sequence[Run], evidence: Evidence) 
         elif finding.severity == "warning" and evidence.proven and finding.source:
             severity, reason = "info", f"{reason}; published runs with these settings worked"
         weighed.append(replace(finding, severity=severity, reason=reason))
-    return [*weighed, *([evidence.finding] if evidence.finding else [])]
+    said = {one.key.lstrip("-").replace("-", "_") for one in weighed if one.severity != "info"}
+    doubtful = [one for one in evidence.doubtful if one.key not in said]
+    return [*weighed, *([evidence.finding] if evidence.finding else []), *doubtful]
 
 
 NAMES = frozenset({"flag.too_new", "flag.renamed", "flag.deprecated", "flag.unknown", "flag.choice"})

@@ -80,6 +80,35 @@ def test_one_failure_with_another_speculation_is_a_note() -> None:
         assert finding.severity == severity
 
 
+def other(model: str, works: bool, **settings: Any) -> Run:
+    """Return a launch of another model, each in a log of its own."""
+    return replace(run(works, f"{model}.md:1@abc", **settings), arch=model)
+
+
+@pytest.mark.parametrize(
+    ("runs", "warned"),
+    [
+        ((other("B", False), other("C", False)), True),
+        ((other("B", False), other("C", False), other("D", True)), True),
+        ((other("B", False), other("C", False), other("D", True), other("E", True)), False),
+        ((other("B", False), other("B", False)), False),
+        ((other("B", False), other("C", False), run(tp_size=1, attention_backend="fa3")), False),
+        ((other("B", False), other("C", False, moe_runner_backend="marlin")), False),
+        ((other("B", False), replace(other("C", False), gpu="h200")), False),
+    ],
+)
+def test_a_kernel_with_which_most_launches_of_other_models_failed_is_warned_of(
+    runs: tuple[Run, ...], warned: bool
+) -> None:
+    evidence = search(runs, run(attention_backend="fa3"))
+    found = weigh([], runs, evidence)
+    assert [(one.rule, one.key, one.value) for one in found] == (
+        [("published.kernel", "moe_runner_backend", "triton")] if warned else []
+    )
+    told = Finding("error", "rule", "--moe-runner-backend", "triton", "reason", "remedy")
+    assert weigh([told], runs, evidence) == [told]
+
+
 def test_a_warning_is_a_note_where_several_logs_show_that_it_works() -> None:
     told = [Finding("warning", "rule", "key", 1, "reason", "remedy", source="measured")]
     first, second = run(source="a.md:1@abc"), run(source="b.md:1@abc")
