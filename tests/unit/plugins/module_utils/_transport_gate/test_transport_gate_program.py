@@ -244,7 +244,7 @@ def test_the_program_does_what_its_settings_ask_for(
         work()
     repeated = ["work.<locals>.<lambda>"]
     assert sorted(done) == sorted(steps + repeated * 2)
-    assert [bool(part) for part in served[1:]] == [bool(expect), bool(memory), True, asks != "off", True]
+    assert [bool(part) for part in served[1:]] == [bool(expect), bool(memory), True, asks != "off", True, True]
     # Without a gate there is no page to ask for.
     assert ([answers() for answers in kept[1::2]], lived) == ([None, True], [0])
 
