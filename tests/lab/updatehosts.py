@@ -35,7 +35,8 @@ def running(site: Site) -> list[str]:
 
 
 def state(site: Site, node: str) -> dict[str, Any]:
-    return dict(json.loads(site.lab.shell(node, "cat /var/lib/gb10/update.json")))
+    """Return what the update has written on a node; empty if it was never updated."""
+    return dict(json.loads(site.lab.shell(node, "cat /var/lib/gb10/update.json 2>/dev/null || echo '{}'")))
 
 
 def words(text: str) -> str:

@@ -156,8 +156,6 @@ def begins(nodes: Iterable[Node]) -> bool:
 def describe(nodes: Sequence[Node], groups: Mapping[str, Sequence[str]], proof: str) -> list[str]:
     """Return the plan, a line per step of the run; ``proof`` says whether it follows each ``node`` or the ``group``."""
     due = [(node, node.seen) for node in nodes if node.seen and node.seen.due]
-    if not due:
-        return []
     back = any(seen.back for _node, seen in due)
     before = ", after it has passed its proof" if begins(nodes) else ""
     lines = [f"stop group {group}, which has ranks on {', '.join(places)}{before}" for group, places in groups.items()]
