@@ -216,7 +216,8 @@ class Trial:
 
         def noticed(mutant: Mutant | None) -> bool:
             tests = set().union(*(executed[mutant.path, line] for line in mutant.lines)) if mutant else {IMPORT}
-            loaded = bool(mutant and mutant.function and IMPORT not in tests)
+            # What no test executes may have been executed by an import before the tests were collected.
+            loaded = bool(mutant and mutant.function and tests and IMPORT not in tests)
             chosen = sorted(tests if loaded else every, key=took.__getitem__)
             chosen += sorted(executed[PROGRAM].difference(chosen))
             limit = self._lenience + 5 * sum(took[number] for number in chosen) if mutant else LONGEST_S

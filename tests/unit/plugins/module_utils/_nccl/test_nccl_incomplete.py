@@ -231,6 +231,7 @@ def test_the_second_process_and_communicator_may_be_those_that_finish() -> None:
 
 
 def test_a_process_that_only_starts_is_no_rank() -> None:
+    assert judge(said(channel()) + said(channel(), host="s2"), Expectation(ranks=2)).satisfied
     text = said(channel()) + said(*START, pid=2)
     report = judge(text, Expectation(ranks=2))
     assert (report.failures, len(report.as_dict()["ranks"])) == (["1 of 2 ranks were seen"], 1)
@@ -240,6 +241,9 @@ def test_a_process_that_only_starts_is_no_rank() -> None:
 
 def test_an_unknown_network_of_an_idle_communicator_is_no_other_transport() -> None:
     assert judge(SOUND + said("Using network Foo", *other(2))).verdict.verdict == "ib"
+    # One that is used names the verdict.
+    plugin = said(*DONE, *[channel("IBext_v8")] * 3) + said(IB, *other(2), host="s2")
+    assert judge(plugin).verdict.verdict == "plugin:IBext_v8"
 
 
 def test_all_communicators_of_an_old_release_span_the_hosts_that_are_seen() -> None:

@@ -114,7 +114,8 @@ def test_waiting_ends_when_the_verdict_cannot_improve() -> None:
     assert is_final(judge_all({"a": log("Using network IB", DONE, *BOTH)}, Expectation()))
     assert is_final(judge_all({"a": log(BOTH[0].replace("IB", "Socket"))}, Expectation()))
     assert not is_final(judge_all({"a": log("Using network IB")}, Expectation()))
-    assert is_final(judge_all({"a": NcclLog().read(io.BytesIO(DEAD.encode()).read)}, Expectation()))
+    dead = judge_all({"a": NcclLog().read(io.BytesIO(DEAD.encode()).read)}, Expectation())
+    assert (is_final(dead), dead["failures"]) == (True, ["a: NCCL failed before it chose a transport"])
     assert not is_final(judge_all({}, Expectation()))
     assert not is_final(judge_all({"a": log("Using network IB", DONE, *BOTH)}, Expectation(ranks=2)))
 

@@ -26,6 +26,7 @@ from nccl_lines import (
     collected,
     init,
     judge,
+    nodes,
     other,
     read,
     said,
@@ -133,7 +134,10 @@ def test_each_of_many_containers_with_one_name_has_a_record_of_its_own() -> None
 
 
 def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
-    assert judge(said("Using network Socket", *DONE) + said(IB, *AGAIN, channel(), pid=2)).verdict.verdict == "mixed"
+    after = said(IB, *AGAIN, channel(), pid=2)
+    assert judge(said("Using network Socket", *DONE) + after).verdict.verdict == "mixed"
+    inside = (init("START"), nodes(1), init("COMPLETE"))
+    assert len(judge(said("Using network Socket", *inside) + after).earlier) == 1
     log = said(*DONE, channel("Socket")) + said(IB, *AGAIN, channel(), pid=2)
     files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
     # In one text, only a version line or the start of a server tells that the later one replaced the earlier one.
