@@ -242,6 +242,20 @@ def test_secrets_are_encrypted_in_the_datastore(cluster: Cluster) -> None:
     assert "Encryption Status: Enabled" in cluster.lab.shell("control", "k3s secrets-encrypt status")
 
 
+def test_a_pod_of_another_namespace_joins_no_network(cluster: Cluster) -> None:
+    """Multus refuses the one annotation, and the admission policy the other one, to which Multus is blind."""
+    asked = pod("stranger", "spark2", networks=[{"name": "rail0", "namespace": "rdma", "interface": "net1"}])
+    asked["metadata"]["namespace"] = "other"
+    cluster.apply(namespace("other", "privileged"), asked)
+    events = ("-n", "other", "events", "--for", "pod/stranger")
+    eventually(lambda: cluster.kubectl(*events), lambda seen: "namespace isolation enabled" in seen, 120)
+    assert cluster.get("-n", "other", "pod", "stranger")["status"]["phase"] == "Pending"
+    cluster.kubectl("-n", "other", "delete", "pod", "stranger")
+    asked["metadata"]["annotations"] = {"v1.multus-cni.io/default-network": "rdma/rail0"}
+    said = cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(asked), check=False)
+    assert "multus_namespace_isolation of role multus" in said
+
+
 def test_two_pods_meet_on_their_planned_addresses_over_both_rails(cluster: Cluster) -> None:
     begun = time.monotonic()
     for number, node in enumerate(NODES, 1):

@@ -27,7 +27,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "Mode `none` has this profile and the container's ordinary capabilities.": ("test_security_of_each_mode",),
     "A pod joins the fabric by naming a network of its own namespace; Multus refuses those of other namespaces, and an "
     "admission policy refuses pods with the annotation `v1.multus-cni.io/default-network`, for which Multus does not "
-    "do it.": ("test_multus_isolates_namespaces_unless_told_otherwise",),
+    "do it.": (
+        "test_multus_isolates_namespaces_unless_told_otherwise",
+        "test_a_pod_of_another_namespace_joins_no_network",
+    ),
     "While models are fetched, each node serves their files on TCP port 7420 of its fabric addresses: to the group's "
     "other nodes only, and only with the token of that transfer, which is neither in arguments nor in logs but crosses "
     "the fabric unencrypted.": (
