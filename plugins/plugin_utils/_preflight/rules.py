@@ -32,7 +32,7 @@ def severities_for(provider: str, severities: Mapping[str, str]) -> dict[str, st
 
 
 def make_finding(name: str, where: str, fault: Fault) -> Finding:
-    return RULES.finding(name, fault["value"], where, **{key: word for key, word in fault.items() if key != "value"})
+    return RULES.finding(name, fault["value"], where, **fault)
 
 
 def _apply(rules: Mapping[str, Find], host: Host) -> list[Finding]:

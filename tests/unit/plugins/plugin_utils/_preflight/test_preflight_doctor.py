@@ -17,9 +17,9 @@ from typing import Any
 import jsonschema
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import Combination, find_matching
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.doctor import describe_hosts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.doctor import HEADER, describe_hosts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,10 +38,19 @@ def described(*raw: Any) -> str:
     return describe_hosts(hosts, check_hosts(hosts, {}))
 
 
+def test_only_the_ports_of_the_plan_have_a_line() -> None:
+    shaped, misread = shape_facts(GOOD)
+    for ports in (PFS, PFS[:1]):
+        lines = format_report([Host("a", shaped, pfs=ports, misread=misread)], [], 100).splitlines()
+        assert [line.split()[0].rstrip(":,") for line in lines if line.startswith("  ")] == list(ports)
+
+
 def test_the_report_has_the_form_of_the_file_and_matches_its_hosts() -> None:
     old = copy.deepcopy(GOOD) | {"kernel": "7.0.0-31-generic", "cma_kib": 0, "cma_free_kib": 9_751_756, "gpus": []}
     one = copy.deepcopy(GOOD) | {"command_line": ARGUMENTS, "swap": [{"name": "/s", "kind": "file", "kib": 2**24 + 5}]}
-    entries = yaml.safe_load(described(one, old, one))
+    text = described(one, old, one)
+    assert text.startswith(HEADER)
+    entries = yaml.safe_load(text)
     jsonschema.validate(entries, json.loads(SCHEMA.read_text(encoding="utf-8")))
     assert [entry["id"] for entry in entries] == ["preflight.observed.kind1", "preflight.observed.kind2"]
     assert "on 2 of 3 hosts preflight found: preflight.memory.swap; between the hosts: " in entries[0]["happens"]
