@@ -13,12 +13,11 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "lab/README.md")]
 PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md"), *ROOT.glob("lab/*/README.md")])
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-Place = Literal["unit", "lab", "prepare", "discover", "short", "all", "deep", "elsewhere"]
+Place = Literal["unit", "lab", "prepare", "discover", "short", "all", "elsewhere"]
 # Who runs them, as the page "Tested commands" says it.
 RUNS: dict[Place, str] = {
     "unit": "`tests/unit/test_documented_blocks.py`, with substitutes for the programs that `make` starts",
     "all": "`make test`",
-    "deep": "`tests/sglang/test_documented.py`, which `make deep-check` runs",
     "lab": "`tests/lab/test_documented.py`, on four simulated Sparks",
     "short": "`tests/lab/test_inventory_new.py`, on two simulated Sparks",
     "discover": "`tests/lab/test_discover.py`, on simulated Sparks",
