@@ -25,7 +25,7 @@ SHOWN = "{{ [serving_plan_profile, serving_plan_transport, serving_plan_vf_index
 
 
 def play(playbook: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return ansible("ansible-playbook", *arguments, playbook, timeout=120)
+    return ansible("ansible-playbook", *arguments, playbook)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -45,7 +45,7 @@ def test_only_nodes_of_the_group_and_the_first_host_take_part(tmp_path: Path, li
         **dict.fromkeys(("gb10_models_dir", "sglang_cache_dir", "sglang_log_dir"), ""),
     }
     words = ["-i", "inventory/4x-gb10-switch", "-e", json.dumps(values), "--check", "--limit", limit]
-    done = ansible("ansible-playbook", *words, tmp_path / "play.yml", timeout=120)
+    done = ansible("ansible-playbook", *words, tmp_path / "play.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     task = done.stdout.partition("Read the architecture of every node of the group]")[2].partition("TASK")[0]
     assert sorted(re.findall(r"\[(\w+)\]", task)) == hosts

@@ -25,7 +25,7 @@ def test_a_sweep_is_planned_once_and_recorded(tmp_path: Path, before: list[str])
     words = ["-i", "inventory/4x-gb10-switch"]
     for name, value in values.items():
         words += ["-e", f"{name}={value}"]
-    done = ansible("ansible-playbook", *words, "--check", tmp_path / "play.yml", timeout=120)
+    done = ansible("ansible-playbook", *words, "--check", tmp_path / "play.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("2 cells: 2 to measure") == 1
     assert "changed: [spark1 -> localhost]" in done.stdout.partition("Sweep | Record the plan")[2]
