@@ -85,7 +85,7 @@ def test_check_mode_does_not_ask_about_what_would_have_been_deleted(
 
 def test_a_refusal_fails_and_an_unknown_verdict_does_not() -> None:
     tasks = yaml.safe_load((TASKS / "verdict.yml").read_text(encoding="utf-8"))
-    (check,) = [task["ansible.builtin.assert"] for task in tasks if "ansible.builtin.assert" in task]
+    check, _known = [task["ansible.builtin.assert"] for task in tasks if "ansible.builtin.assert" in task]
     assert check["that"] == "sglang_verdict.verdict != 'refused'"
     assert "{{ sglang_verdict.why }}" in check["fail_msg"]
 
@@ -120,18 +120,23 @@ def test_the_small_files_of_model_and_draft_are_read_and_become_the_question(tmp
     }
 
 
-def test_a_refusal_stops_the_play_with_the_words_of_the_image(tmp_path: Path) -> None:
+def test_a_refusal_or_a_measured_engine_stops_the_play_with_the_words_of_the_image(tmp_path: Path) -> None:
     tasks = yaml.safe_load((TASKS / "verdict.yml").read_text(encoding="utf-8"))
     assert tasks[0]["gb10.cluster.serving_verdict"]["plan"] == "{{ sglang_plan }}"
-    kinds = ("accepted", "unknown", "refused")
+    kinds = ("accepted", "known", "unknown", "refused")
     hosts = {
-        kind: {"sglang_verdict": {"verdict": kind, "why": "ValueError: no", "msg": f"{kind} it"}} for kind in kinds
+        kind: {
+            "sglang_verdict": {"verdict": kind, "why": "ValueError: no", "msg": f"{kind} it", "engine": f"e-{kind}"},
+            "sglang_verdict_known": {"e-known": "cell one"} if kind == "known" else {},
+        }
+        for kind in kinds
     }
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
     play = {"hosts": "all", "gather_facts": False, "vars": {"sglang_instance": "glm"}, "tasks": tasks[1:]}
     (tmp_path / "book.yml").write_text(yaml.safe_dump([play]))
     done = ansible("ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "book.yml")
-    assert re.findall(r"(\w+) +: ok=.*? failed=1", done.stdout) == ["refused"], done.stdout + done.stderr
+    assert re.findall(r"(\w+) +: ok=.*? failed=1", done.stdout) == ["known", "refused"], done.stdout + done.stderr
     assert all(f"{kind} it" in done.stdout for kind in kinds)
     output = " ".join(done.stdout.split())
     assert "SGLang says ValueError: no." in output and "[serving.verdict.refused]" in output
+    assert "to the engine of cell one," in output and "[serving.verdict.known_engine]" in output
