@@ -435,7 +435,7 @@ def test_a_node_without_memory_stops_a_healthy_group_and_never_quickly_again() -
 )
 def test_only_the_last_step_of_the_memory_guard_stops_the_group(status: str, reason: str, stops: bool) -> None:
     said = {"type": MEMORY, "status": status, "reason": reason, "message": "3 % are available"}
-    pod = {"metadata": {"uid": "u"}, "status": {"conditions": [said]}}
+    pod = {"metadata": {"uid": "u"}, "status": {"conditions": [{"type": "Ready", "status": "False"}, said]}}
     assert supervise.read_pod("g-0-0", pod).memory == ("3 % are available" if stops else "")
 
 
