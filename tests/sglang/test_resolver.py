@@ -60,7 +60,8 @@ def test_rows_of_a_published_table_with_one_key_are_one_engine() -> None:
                 asked.setdefault((table["profile"], key), []).append(row["cell"]["preset"])
     assert len(asked) == 3 and all(len(presets) > 1 for presets in asked.values())
     for (name, _key), presets in asked.items():
-        release = resolve(load_profile(name), presets[0]).sglang_version.removesuffix("-dev")
+        # What ran on a development image after 0.5.13 is refused by 0.5.13 itself.
+        release = resolve(load_profile(name), presets[0]).sglang_version.replace("0.5.13-dev", "0.5.14")
         answers = engines(release, name, presets)
         assert all(answer["verdict"] == "accepted" for answer in answers.values()), answers
         assert len({answer["engine"] for answer in answers.values()}) == 1, presets
