@@ -71,9 +71,9 @@ class Fabric:
         assert left == "", f"{host}: left behind: {left}"
         return found.pop()
 
-    def eventually_undone(self) -> None:
+    def eventually_undone(self, within: float = 25) -> None:
         """Wait until the host has rolled back the change by itself."""
-        end = time.monotonic() + 25
+        end = time.monotonic() + within
         while self.lab.shell(HOST, "ls /var/lib/gb10/netplan/pending.json 2>/dev/null || true"):
             assert time.monotonic() < end, f"{HOST} still waits: {self.lab.shell(HOST, 'systemctl list-timers')}"
             time.sleep(0.5)
@@ -143,6 +143,32 @@ def test_host_rebooted_before_the_confirmation(fabric: Fabric) -> None:
     fabric.lab("reboot", HOST)
     fabric.lab.shell(HOST, "systemctl is-system-running --wait")
     fabric.eventually_undone()
+
+
+HANG = "printf '#!/bin/sh\nsleep 600\n' > /run/hang; chmod 755 /run/hang; mount --bind /run/hang /usr/bin/ip"
+UNDO_FAULTS = {
+    "ip hangs": (HANG, "umount /usr/bin/ip"),
+    "D-Bus hangs": ("pkill --signal STOP --exact dbus-daemon", "pkill --signal CONT --exact dbus-daemon"),
+    "read-only /etc": ("mount --bind /etc /etc; mount -o remount,bind,ro /etc", "umount /etc"),
+    "reboot in the middle": (HANG, ""),
+}
+
+
+@pytest.mark.parametrize("fault", UNDO_FAULTS)
+def test_an_undo_that_fails_is_tried_again_until_the_old_state_is_back(fabric: Fabric, fault: str) -> None:
+    begin, end = UNDO_FAULTS[fault]
+    fabric.lab.shell(HOST, "journalctl --rotate --vacuum-time=1s --quiet 2>&1")
+    fabric.play_until(NEW, "Confirm the change]", "-e", "netplan_undo_timeout=10")
+    fabric.lab.shell(HOST, begin)
+    phase = "grep -q undoing /var/lib/gb10/netplan/pending.json"
+    said = "journalctl --unit gb10-netplan-undo.service | grep -q 'the undo is not complete'"
+    fabric.lab.shell(HOST, f"until {said if end else phase}; do sleep 0.5; done")
+    if end:
+        fabric.lab.shell(HOST, end)
+    else:
+        fabric.lab("reboot", HOST)
+        fabric.lab.shell(HOST, "systemctl is-system-running --wait")
+    fabric.eventually_undone(within=120)
 
 
 # In the order of a run; a play of checks, one that changes the host, and the proof.
