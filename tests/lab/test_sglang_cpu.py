@@ -65,7 +65,7 @@ def test_two_ranks_of_real_sglang_are_served(cluster: Site) -> None:
     pods = cluster.pods()
     assert [pod["spec"]["nodeName"] for pod in pods] == list(NODES)
     assert all(map(is_ready, pods))
-    assert "SGLang runs everything as the profile says" in output
+    assert "SGLang runs everything as the profile says" in output, " ".join(output.split())[-3000:]
     info = server_info(cluster)
     assert (info["version"], info["tp_size"], info["nnodes"], info["device"]) == ("0.5.20", 2, 2, "cpu")
     assert info["dist_init_addr"] == "10.100.0.1:20000"
