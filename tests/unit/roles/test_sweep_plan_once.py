@@ -1,11 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Play the first tasks of a sweep in check mode, after a plan as in playbook sweep and without one, on no host."""
+"""Play the first tasks of a sweep in check mode, after a plan as in playbook sweep and without one."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
@@ -14,18 +15,30 @@ from ansible_plays import ansible
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize("before", [["sweep_plan"], []], ids=["planned before", "alone"])
-def test_a_sweep_is_planned_once_and_recorded(tmp_path: Path, before: list[str]) -> None:
+def sweep(tmp_path: Path, hosts: str, *before: str) -> CompletedProcess[str]:
+    """Return what a play of parts of role bench ended with, the tasks of the sweep last."""
     roles = [{"name": "gb10.cluster.bench", "tasks_from": part} for part in [*before, "sweep"]]
     tasks = [{"ansible.builtin.import_role": role} for role in roles]
-    play = {"hosts": "gb10_nodes", "connection": "local", "gather_facts": False, "tasks": tasks}
+    play = {"hosts": hosts, "connection": "local", "gather_facts": False, "tasks": tasks}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
-    sweep = ROOT / "plugins" / "sweeps" / "gemma-4-26b-b300.yml"
-    values = {"bench_sweep": sweep, "gb10_results_dir": tmp_path / "results", "bench_models_dir": ""}
+    file = ROOT / "plugins" / "sweeps" / "gemma-4-26b-b300.yml"
+    values = {"bench_sweep": file, "gb10_results_dir": tmp_path / "results", "bench_models_dir": ""}
     words = ["-i", "inventory/4x-gb10-switch"]
     for name, value in values.items():
         words += ["-e", f"{name}={value}"]
-    done = ansible("ansible-playbook", *words, "--check", tmp_path / "play.yml")
+    return ansible("ansible-playbook", *words, "--check", tmp_path / "play.yml")
+
+
+@pytest.mark.parametrize("before", [["sweep_plan", "sweep_models"], []], ids=["planned before", "alone"])
+def test_a_sweep_is_planned_once_and_recorded(tmp_path: Path, before: list[str]) -> None:
+    done = sweep(tmp_path, "spark1", *before)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("2 cells: 2 to measure") == 1
     assert "changed: [spark1 -> localhost]" in done.stdout.partition("Sweep | Record the plan")[2]
+
+
+def test_cells_are_refused_in_a_play_of_several_hosts(tmp_path: Path) -> None:
+    done = sweep(tmp_path, "gb10_nodes")
+    assert done.returncode == 2
+    assert "[bench.sweep.hosts]" in done.stdout + done.stderr
+    assert not (tmp_path / "results").exists()
