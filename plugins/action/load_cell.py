@@ -118,7 +118,6 @@ class ActionModule(ControllerAction):
                 graphs_expected(result["server_info"]),
                 options["idle_timeout"],
                 options["judge_output"],
-                options["baseline"].get(workload.name),
                 longest_step(result["server_info"]) or workload.draft_tokens,
             )
             cell = self._measure(client, target, workload, known, f"[{i}/{len(workloads)}] {traffic(workload.name)}: ")

@@ -19,7 +19,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import
     read_journal,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
-    baseline,
     current,
     engines,
     identity,
@@ -52,7 +51,7 @@ class ActionModule(ControllerAction):
         plan = last_plan(recorded)
         records = current(recorded, plan)
         kind = record.get("kind")
-        result: dict[str, Any] = {"changed": True, "stop": "", "baseline": {}, "engines": {}, "msg": f"{kind}"}
+        result: dict[str, Any] = {"changed": True, "stop": "", "engines": {}, "msg": f"{kind}"}
         if kind == "plan":
             if "server" in record:
                 record |= single_cell(record.pop("server"), record.pop("preset", ""))
@@ -60,7 +59,6 @@ class ActionModule(ControllerAction):
         elif kind == "start":
             result["stop"] = stop_reason(options["stop"], records, now, record.get("run"))
             result["changed"] = not result["stop"]
-            result["baseline"] = baseline(records)
             result["engines"] = engines(str(record["cell"]), plan, records)
             line = progress_line(str(record["cell"]), plan["cells"], records, 60 * options["cell_minutes"])
             result["msg"] = f"{record['cell']} does not start: {result['stop']}" if result["stop"] else line

@@ -19,7 +19,7 @@ from .._paths import SWEEPS
 from .._sglang.metrics import Scrape, difference, parse_metrics
 from .._yaml import read_yaml
 from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
-from .judge import WORST_FIRST, fingerprint_of, signs_of_garbage, status_of
+from .judge import WORST_FIRST, signs_of_garbage, status_of
 from .stats import RequestRecord, Workload, figure_at, spread, summarise
 
 
@@ -106,7 +106,6 @@ class Server:
     graphs_expected: bool = True
     patience_s: float = 0.0
     judged: bool = True
-    baseline: Mapping[str, Any] | None = None
     longest_step: int | None = None
 
 
@@ -129,7 +128,7 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
             # accept rates of 0.995 and 1.00 (Blackwell Shenanigans 003). The guard still judges the text.
             longest = None if workload.forced else known.longest_step
             server |= {"graphs_expected": known.graphs_expected, "longest_step": longest}
-    garbage = [] if not known.judged else signs_of_garbage(records, server, known.baseline)
+    garbage = [] if not known.judged else signs_of_garbage(records, server)
     status = status_of(records, garbage)
     foreign = _foreign(server, records, workload)
     if foreign:
@@ -141,7 +140,6 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
         "garbage": [asdict(g) for g in garbage],
         "figures": summarise(records),
         "server": server,
-        "fingerprint": fingerprint_of(records),
         "requests": [r.as_dict() for r in records],
     }
 
@@ -194,6 +192,5 @@ async def measure(
         "accept_length": _over(good, "server", "accept_length"),
         "accept_length_source": next((r["server"].get("accept_length_source") for r in good), None),
         "accept_rate": _over(good, "server", "accept_rate"),
-        "fingerprint": good[0]["fingerprint"] if good else None,
-        "runs": [{k: v for k, v in r.items() if k != "fingerprint"} for r in runs],
+        "runs": runs,
     }

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from .._output.garbage import Garbage
 from .._output.guard import judge_text
-from .._output.record import FAR, Recording, divergence, fingerprint, judge_cell
+from .._output.record import Recording, judge_cell
 from .stats import RequestRecord
 
 Status = Literal["garbage", "eager", "failed", "infrastructure", "shared", "ok"]
@@ -39,15 +39,8 @@ def _recording(record: RequestRecord) -> Recording:
     )
 
 
-def fingerprint_of(records: Sequence[RequestRecord]) -> dict[str, Any]:
-    """Return the fingerprint of the text of all requests."""
-    return fingerprint([r.reasoning + "\n" + r.content for r in records if not r.error_class])
-
-
-def signs_of_garbage(
-    records: Sequence[RequestRecord], server: Mapping[str, Any], baseline: Mapping[str, Any] | None = None
-) -> list[Garbage]:
-    """Return all signs of broken output: garbage, equal texts, decoding without graphs, text unlike the baseline's."""
+def signs_of_garbage(records: Sequence[RequestRecord], server: Mapping[str, Any]) -> list[Garbage]:
+    """Return all signs of broken output: garbage, equal texts, unchecked drafts, no CUDA graphs."""
     found = [Garbage(**r.garbage) for r in records if r.garbage]
     answered = [r for r in records if not r.error_class]
     for record in answered:
@@ -61,10 +54,6 @@ def signs_of_garbage(
         else:
             found += judge_text(said)[:1]
     found += judge_cell([_recording(r) for r in answered])
-    distance = divergence(baseline, fingerprint_of(records)) if baseline else None
-    if distance is not None and distance >= FAR:
-        reason = f"the letter pairs diverge by {distance:.2f} from the baseline; {FAR} or more is another kind of text"
-        found.append(Garbage("far_from_baseline", 0, reason))
     share = accepted_share(server)
     if share is not None and share >= PINNED:
         reason = f"{server['accept_length']:.2f} of {server['longest_step']} tokens per verify step are accepted"

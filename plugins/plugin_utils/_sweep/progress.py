@@ -105,14 +105,6 @@ def best_so_far(
     return best
 
 
-def baseline(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return by workload the output fingerprints of the first cell of which all measurements were healthy."""
-    for record in _results(records):
-        if record.get("status") == "ok":
-            return {m["workload"]["name"]: m["fingerprint"] for m in record["measurements"] if m.get("fingerprint")}
-    return {}
-
-
 def stop_reason(
     rules: Mapping[str, Any], records: Sequence[Mapping[str, Any]], now: datetime, run: str | None = None
 ) -> str:

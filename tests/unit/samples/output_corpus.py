@@ -63,44 +63,10 @@ VERBS = ("get", "set", "load", "save", "check")
 
 GARBAGE: dict[str, str] = {
     "bang": "!" * 3072,
-    "vowels": drawn("aeiou", 1500, ""),
-    "vowels-in-words": drawn("aeiou ", 2000, ""),
-    "letters": drawn("abcdefghijklmnopqrstuvwxyz ", 1500, ""),
-    "digits-at-random": drawn("0123456789", 1500, ""),
-    "digits-at-random-spaced": drawn("0123456789", 700),
-    "digits-at-random-in-numbers": drawn("0123456789 ", 1500, ""),
-    "digits-at-random-in-lines": "\n".join(drawn("0123456789", 60, "", i) for i in range(20)),
-    "functions-numbered": "\n".join(f"def step_{i}(x):\n    y = x * {i}\n    return y + {i}\n" for i in range(70)),
     "functions-renamed": "\n\n".join(
         f'def {a}_{b}({b}):\n    """{a.title()} the {b}."""\n    if {b} is None:\n        return\n    {b}.{a}("{b}")'
         for a in ACTIONS
         for b in THINGS[:5]
-    ),
-    "letters-in-mixed-case": drawn(string.ascii_letters + "    ", 1600, ""),
-    "letters-in-mixed-case-endless": drawn(string.ascii_letters, 2000, ""),
-    "functions-of-arrows": "\n".join(f"const {verb}{i} = (x) => x + {i};" for i in range(40) for verb in VERBS),
-    "functions-of-arrows-in-blocks": "\n".join(
-        f"export const {verb}{i} = async (x) => {{\n  const y = x * {i};\n  return y;\n}};"
-        for i in range(25)
-        for verb in VERBS
-    ),
-    "functions-of-lambdas": "\n".join(f"{verb}_{i} = lambda x: x + {i}" for i in range(40) for verb in VERBS),
-    "functions-of-ruby": "\n".join(f"def {verb}_{i}(x)\n  y = x * {i}\n  y\nend" for i in range(25) for verb in VERBS),
-    "functions-of-php": "\n".join(
-        f"public function {verb}{i}($x)\n{{\n    return $x + {i};\n}}" for i in range(25) for verb in VERBS
-    ),
-    "functions-of-sql": "\n".join(
-        f"CREATE FUNCTION {verb}_{i}(x INT) RETURNS INT AS $$\nBEGIN\n  RETURN x + {i};\nEND;\n$$ LANGUAGE plpgsql;"
-        for i in range(25)
-        for verb in VERBS
-    ),
-    "functions-with-other-operators": "\n".join(
-        f"def f{i}(x):\n    y = x {'+-*/%'[i * i % 5]} {i}\n    return y\n" for i in range(90)
-    ),
-    "functions-of-javascript": "\n\n".join(
-        f"function {a}{b.title()}({b}, log) {{\n  log.info('{a}');\n  return {b}.map((one) => one.{a}() + {i});\n}}"
-        for i, a in enumerate(ACTIONS)
-        for b in THINGS[:4]
     ),
     "bang-short": "!!!!",
     "bang-spaced": "! " * 700,
@@ -148,15 +114,7 @@ GARBAGE: dict[str, str] = {
         for _unused in range(300)
     ),
     "words-from-a-hat": drawn(WORDS + FUNCTION, 500),
-    "syllables-from-a-hat": drawn([a + b for a in "bdklmnrst" for b in "aeiou"], 500),
     "words-from-a-hat-after-an-answer": prose(8, 5) + "\n\n" + drawn([*WORDS[:20], "the", "of", "if"], 350, seed=4),
-    "counter-in-running-text": INTRO + "".join(f"Hold on, I should look at case {i} once more. " for i in range(50)),
-    "counter-of-two-sentences": "".join(
-        f"Now take the number {i} again. It fails for {i}, so go on. " for i in range(60)
-    ),
-    "tokens-of-code": drawn(["{", "}", "(", ")", "[", "]", ";", "=", "->", "if", "for", "x", "0", " ", "\n"], 1800, ""),
-    "tokens-of-json": drawn(['{"', '"}', '":', ",", "[", "]", "}", "{", "null", "name", "1"], 900, ""),
-    "one-word-answers": "\n".join(f"{i}. True" for i in range(1, 90)),
     "empty": "",
     "blank": "   \n\n ",
 }

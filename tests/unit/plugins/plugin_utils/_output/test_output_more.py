@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test recorded outputs as text and as a stream: 106 broken ones, and 142 healthy ones that look unusual."""
+"""Test recorded outputs as text and as a stream: 94 broken ones, and 142 healthy ones that look unusual."""
 
 from __future__ import annotations
 
@@ -30,23 +30,6 @@ def test_healthy_output_passes_as_text_and_as_a_stream(name: str) -> None:
         guard = StreamGuard()
         for i in range(0, len(text), size):
             assert guard.feed(text[i : i + size]) is None
-
-
-@pytest.mark.parametrize(
-    "letters",
-    [
-        string.ascii_lowercase,
-        string.ascii_uppercase,
-        string.ascii_letters,
-        string.ascii_letters + string.digits,
-        string.ascii_uppercase + string.digits,
-    ],
-)
-@pytest.mark.parametrize("length", [40, 76, 3000])
-def test_random_letters_and_digits_are_garbage_also_in_equally_long_lines(letters: str, length: int) -> None:
-    source = random.Random(letters)
-    text = "\n".join("".join(source.choices(letters, k=length)) for _unused in range(3000 // length))
-    assert [found.kind for found in judge_text(text)][:1] == ["noise"]
 
 
 @pytest.mark.parametrize("length", [12, 20, 32])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
-    baseline,
     current,
     engines,
     estimate_s,
@@ -30,7 +29,7 @@ def start(cell: str, minutes: float, run: str = "one") -> dict[str, Any]:
 
 
 def result(cell: str, status: str, run: str = "one", took: float = 100, rate: float | None = None) -> dict[str, Any]:
-    measured = {"workload": {"name": "c0-n8"}, "status": status, "peak_tok_s": {"mean": rate}, "fingerprint": {cell: 1}}
+    measured = {"workload": {"name": "c0-n8"}, "status": status, "peak_tok_s": {"mean": rate}}
     return {"kind": "result", "cell": cell, "status": status, "run": run, "took_s": took, "measurements": [measured]}
 
 
@@ -72,11 +71,6 @@ def test_the_line_of_a_cell_shows_position_time_and_the_best_cell() -> None:
     line = progress_line("b", CELLS, records, 60)
     assert line == "cell 2 of 3: cell b; about 8 min left; best so far: c0-n8 153.2 tok/s (cell a)"
     assert progress_line("a", CELLS, [], 3600) == "cell 1 of 3: cell a; about 3.0 h left; best so far: nothing yet"
-
-
-def test_the_first_healthy_cell_is_the_baseline() -> None:
-    assert baseline([result("a", "garbage"), result("b", "ok"), result("d", "ok")]) == {"c0-n8": {"b": 1}}
-    assert baseline([]) == {}
 
 
 @pytest.mark.parametrize(
