@@ -193,7 +193,8 @@ class _Causes:
 def bandwidth_verdict(results: Iterable[Any], hosts: Iterable[str], plan: Mapping[str, Any]) -> Verdict:
     """Judge the fabric_bandwidth results of all clients.
 
-    A pair of ``hosts`` that shares a rail of the plan and was not measured counts as failed.
+    A pair of ``hosts`` that shares a rail of the plan and was not measured counts as failed, and so does a run without
+    such a pair, for example with --limit of one host: it would pass without a measurement.
     """
     expected = sorted(hosts)
     usable: list[BandwidthResult] = [result for result in results if _is_bandwidth(result, expected)]
@@ -203,6 +204,11 @@ def bandwidth_verdict(results: Iterable[Any], hosts: Iterable[str], plan: Mappin
     missing = [pair for pair in linked if frozenset(pair) not in measured]
     slow = [result["msg"] for result in measured.values() if not result["ok"]]
     reasons = [*sorted(slow), *(f"{one} and {other}: not measured" for one, other in missing)]
+    if not linked:
+        reasons.append(
+            "nothing was measured: no two hosts of this run share a rail. Name two hosts that do in --limit, for "
+            "example the new one and another, or leave out fabric_check_bandwidth"
+        )
     cells = {
         (result["pair"][0], result["pair"][1]): f"{sum(value or 0.0 for value in result['measured'].values()):.1f}"
         + ("" if result["ok"] else " slow")

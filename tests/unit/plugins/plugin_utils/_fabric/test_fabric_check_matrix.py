@@ -145,7 +145,12 @@ def test_a_pair_that_was_not_measured_fails() -> None:
     found = matrix.bandwidth_verdict([pair("b", "a", rail0=97.0)], ["a", "b", "c"], switched(*"abc"))
     assert found["ok"] is False
     assert "a and c: not measured" in found["msg"]
-    assert matrix.bandwidth_verdict([], ["a"], switched("a"))["ok"] is True
+
+
+def test_a_run_that_measures_no_pair_fails() -> None:
+    found = matrix.bandwidth_verdict([], ["a"], switched(*"ab"))
+    assert found["ok"] is False
+    assert "no two hosts of this run share a rail. Name two hosts that do in --limit" in found["msg"]
 
 
 def test_hosts_of_a_ring_without_a_common_cable_are_neither_paired_nor_missed() -> None:
