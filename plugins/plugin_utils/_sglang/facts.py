@@ -16,9 +16,11 @@ GPUS: dict[str, tuple[int, bool, float]] = {
     "b200": (100, False, 179.0),
     "h200": (90, False, 139.0),
     "h100": (90, False, 79.0),
+    "rtx-pro-6000": (120, False, 95.0),
+    "rtx-5090": (120, False, 31.4),
 }
 """Known GPUs: compute capability, whether CPU and GPU share memory, and the visible GiB."""
-PROCESSORS = {"gb10": 48, "b300": 148, "b200": 148, "h200": 132, "h100": 132}
+PROCESSORS = {"gb10": 48, "b300": 148, "b200": 148, "h200": 132, "h100": 132, "rtx-pro-6000": 188, "rtx-5090": 170}
 """Streaming multiprocessors of the known GPUs, as CUDA reports them."""
 
 
@@ -26,7 +28,7 @@ def described(gpu: str, count: int) -> dict[str, object]:
     """Return a known GPU as SGLang's questions about it are answered without one; ``memory`` is in GiB."""
     capability, _unified, memory = GPUS[gpu]
     return {
-        "name": f"NVIDIA {gpu.upper()}",
+        "name": f"NVIDIA {gpu.replace('-', ' ').upper()}",
         "capability": list(divmod(capability, 10)),
         "count": count,
         "memory": memory,
