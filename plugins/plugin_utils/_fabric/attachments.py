@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, clip
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, NAME, OWNER, RAIL
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, NAME, OWNER, PART_OF, RAIL
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import brief_pod, made
 
 from .._rules import Rules
@@ -42,7 +42,7 @@ def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -
     metadata: dict[str, Any] = {
         "name": network["nad"],
         "namespace": namespace,
-        "labels": {MANAGED_BY: OWNER, RAIL: network["rail"]},
+        "labels": {MANAGED_BY: OWNER, PART_OF: OWNER, RAIL: network["rail"]},
     }
     if resource_prefix:
         device["capabilities"]["deviceID"] = True

@@ -41,6 +41,8 @@ def labels(plan: Plan) -> dict[str, str]:
     """Return the labels that every object of a group carries."""
     return {
         NAME: "sglang",
+        # The parts of a group, such as its ranks and its supervisor, have names of their own instead.
+        COMPONENT: "group",
         APP_INSTANCE: plan.instance,
         PART_OF: OWNER,
         VERSION: plan.sglang_version,

@@ -61,3 +61,18 @@ def test_each_part_is_valid_and_names_secrets_without_their_values(written: list
     text = "".join(written[0].values())
     assert not [value for value in SECRETS.values() if value in text]
     assert "secretKeyRef" in text and "imagePullSecrets" in text
+
+
+def test_every_object_says_who_made_it_and_no_two_files_have_the_same_one(written: list[dict[str, str]]) -> None:
+    everything = [one for text in written[0].values() for one in yaml.safe_load_all(text) if one]
+    names = [(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in everything]
+    assert len(names) == len(set(names))
+    prefix = "app.kubernetes.io/"
+    for one in everything:
+        labels = one["metadata"]["labels"]
+        assert labels[f"{prefix}managed-by"] == "gb10.cluster", one["metadata"]
+        pod = (one.get("spec") or {}).get("template", {}).get("metadata", {}).get("labels")
+        assert pod is None or {f"{prefix}{key}" for key in ("name", "part-of", "managed-by")} <= set(pod), one
+        if f"{prefix}instance" in labels and labels.get(f"{prefix}name") == "sglang":
+            wanted = {f"{prefix}{key}" for key in ("version", "component", "part-of")}
+            assert wanted <= set(labels), one["metadata"]
