@@ -5,6 +5,70 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: api_apply
+short_description: Apply objects on the API server, with one field manager
+version_added: 0.1.0
+description:
+  - Calls the collection kubernetes.core, which applies on the server.
+  - A field that another manager has set otherwise, such as Argo CD, ends the module with the names of both. A field
+    that
+    somebody set by hand, for example with C(kubectl edit), is set again, with a warning.
+  - On the controller it needs no Python of its own, and shows the difference of every object.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+  - PyYAML
+extends_documentation_fragment: [gb10.cluster.shared.cluster]
+attributes:
+  check_mode: {description: The API server answers what it would store., support: full}
+  diff_mode: {description: Shows the fields of each object that change; of a Secret only its name., support: full}
+options:
+  manager:
+    description: The field manager, such as V(gb10.cluster.multus).
+    type: str
+    required: true
+  objects:
+    description: Objects, or texts in YAML with one or more of them.
+    type: list
+    elements: raw
+    required: true
+  take_fields:
+    description: Take over the fields that another manager has set otherwise.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Create a namespace
+  gb10.cluster.api_apply:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    manager: example
+    objects:
+      - apiVersion: v1
+        kind: Namespace
+        metadata: {name: serving}
+  delegate_to: localhost
+
+- name: Apply the objects of two templates
+  gb10.cluster.api_apply:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    manager: example
+    objects: "{{ query('ansible.builtin.template', 'namespace.yml.j2', 'daemonset.yml.j2') }}"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+versions:
+  description: The resource version of each object, in their order; empty for one that does not exist yet in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: ["4711"]
+"""
+
 import json
 import re
 from collections.abc import Callable, Mapping

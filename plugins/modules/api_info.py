@@ -5,6 +5,90 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: api_info
+short_description: Report whether a cluster's API can be reached, and read objects
+version_added: 0.1.0
+description:
+  - Reads the address of a cluster from a kubeconfig and sends a request to it. Any answer counts.
+  - A server that accepts the connection and stays silent does not count as reachable.
+  - In check mode on hosts where nothing is installed yet, there is no API. A role uses this module to detect that case.
+  - Reads objects of several kinds in one call.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - PyYAML
+  - kubernetes, for O(reads)
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
+options:
+  required:
+    description: Fail when the API can't be reached.
+    type: bool
+    default: true
+  timeout:
+    description: Seconds that the connection, its TLS handshake and the first answer may each take.
+    type: float
+    default: 30
+  reads:
+    description: Objects to read. Each resource may occur once.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      resource:
+        description: API version and plural name, such as V(apps/v1/statefulsets) or V(v1/services).
+        type: str
+        required: true
+      namespace:
+        description: Namespace of the objects; empty for objects of the whole cluster.
+        type: str
+        default: ""
+      name:
+        description: Name of one object; empty for all that have O(reads[].labels).
+        type: str
+        default: ""
+      labels:
+        description: Label selectors, which must all match.
+        type: list
+        elements: str
+        default: []
+"""
+
+EXAMPLES = r"""
+- name: Check whether the API is reachable
+  gb10.cluster.api_info:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    required: "{{ not ansible_check_mode }}"
+  delegate_to: localhost
+
+- name: Read the workloads of all groups
+  gb10.cluster.api_info:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    reads:
+      - {resource: apps/v1/statefulsets, namespace: gb10-serving, labels: [app.kubernetes.io/name=sglang]}
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+reachable:
+  description: Whether a connection could be opened.
+  returned: always
+  type: bool
+server:
+  description: The API's address in the kubeconfig, or an empty string.
+  returned: always
+  type: str
+found:
+  description:
+    - The objects of O(reads), by the plural name of the resource, without their C(metadata.managedFields) and without
+      the data of Secrets.
+    - A list is empty if no object matches, if the API does not know the resource, or if it can't be reached.
+  returned: always
+  type: dict
+  sample: {statefulsets: []}
+"""
+
 import socket
 import ssl
 import traceback

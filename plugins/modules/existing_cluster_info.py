@@ -5,6 +5,102 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: existing_cluster_info
+short_description: Read what a cluster offers that serving needs
+version_added: 0.1.0
+description:
+  - Reads version, API groups, nodes, DaemonSets, runtime classes, storage classes, ingress classes, the policies of
+    NVIDIA's
+    operators and of the SR-IOV operator, and one namespace of a cluster that somebody else runs.
+    It changes nothing, and reads no Secret and no environment of a pod.
+  - What the kubeconfig may not read is returned in RV(unread), and is no error.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
+options:
+  namespace:
+    description: Namespace in which models are to be served.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Read what the cluster offers
+  gb10.cluster.existing_cluster_info:
+    kubeconfig: ~/.kube/config
+    context: theirs
+    namespace: models
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+version:
+  description: Version of the API server.
+  returned: always
+  type: str
+distribution:
+  description: Name of the distribution; empty if it is unknown.
+  returned: always
+  type: str
+groups:
+  description: Names of the API groups.
+  returned: always
+  type: list
+  elements: str
+nodes:
+  description: The nodes as M(gb10.cluster.node_room_info) returns them, without holders.
+  returned: always
+  type: list
+  elements: dict
+daemon_sets:
+  description: All DaemonSets, each with C(namespace), C(name), C(images), C(directories), C(wanted), C(ready), C(ours).
+  returned: always
+  type: list
+  elements: dict
+runtime_classes:
+  description: Names of the runtime classes.
+  returned: always
+  type: list
+  elements: str
+storage_classes:
+  description: The storage classes, each with C(name) and C(default).
+  returned: always
+  type: list
+  elements: dict
+ingress_classes:
+  description: Names of the ingress classes.
+  returned: always
+  type: list
+  elements: str
+cluster_policies:
+  description: The ClusterPolicies of NVIDIA's GPU operator, each with C(name) and C(state).
+  returned: always
+  type: list
+  elements: dict
+nic_cluster_policies:
+  description: The NicClusterPolicies of NVIDIA's network operator, each with C(name) and C(state).
+  returned: always
+  type: list
+  elements: dict
+sriov_policies:
+  description: The node policies of the SR-IOV operator, each with C(name) and C(creates) (whether it creates VFs for
+    it).
+  returned: always
+  type: list
+  elements: dict
+namespace:
+  description: Whether the namespace C(exists), and the Pod Security C(level) that it enforces.
+  returned: always
+  type: dict
+unread:
+  description: What the kubeconfig may not read, by the names of the other values.
+  returned: always
+  type: list
+  elements: str
+"""
+
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any

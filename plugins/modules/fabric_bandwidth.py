@@ -6,6 +6,116 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: fabric_bandwidth
+short_description: Measure the RDMA bandwidth between two hosts on all rails at once
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.sysfs]
+description:
+  - Runs C(ib_write_bw) or C(ib_send_bw) of perftest between this host and a partner. It uses the VFs of one index on
+    all common rails at the same time, and judges the Gb/s of each rail and of all rails together.
+  - Start it with O(side=server) on one host, then with O(side=client) on the other. The servers stop by themselves.
+attributes:
+  check_mode:
+    support: none
+    description: Skipped in check mode, because it cannot measure without sending traffic.
+  diff_mode:
+    support: none
+    description: The module makes no lasting change.
+  idempotent:
+    support: full
+    description: Leaves nothing behind.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs root, perftest and systemd on the host.
+options:
+  plan:
+    description: The fabric plan.
+    type: dict
+    required: true
+  host:
+    description: Name of this host in the plan.
+    type: str
+    required: true
+  partner:
+    description: Name of the other host in the plan.
+    type: str
+    required: true
+  side:
+    description: The side that this host takes in the measurement.
+    type: str
+    choices: [server, client]
+    required: true
+  program:
+    description: The program of perftest.
+    type: str
+    choices: [ib_write_bw, ib_send_bw]
+    default: ib_write_bw
+  vf_index:
+    description: Index of the VFs to use. These VFs must not be in a pod.
+    type: int
+    default: 0
+  port:
+    description: TCP port on which perftest's ends meet for the first rail. Each further rail uses the next port.
+    type: int
+    default: 18515
+  duration:
+    description: Seconds to measure.
+    type: int
+    default: 5
+  half_floor:
+    description: Gb/s that a rail must reach that is measured alone, nine tenths of the expected 97.
+    type: float
+    default: 87.0
+  full_floor:
+    description: Gb/s that all rails must reach together, nine tenths of the expected 161. Each of them must reach its
+      share.
+    type: float
+    default: 145.0
+"""
+
+EXAMPLES = r"""
+- name: Start the server that spark2 measures against
+  gb10.cluster.fabric_bandwidth:
+    plan: "{{ ansible_facts['gb10_fabric_plan'] }}"
+    host: spark1
+    partner: spark2
+    side: server
+  when: inventory_hostname == 'spark1'
+
+- name: Measure against spark1
+  gb10.cluster.fabric_bandwidth:
+    plan: "{{ ansible_facts['gb10_fabric_plan'] }}"
+    host: spark2
+    partner: spark1
+    side: client
+  when: inventory_hostname == 'spark2'
+  register: fabric_bandwidth
+"""
+
+RETURN = r"""
+msg:
+  description: The verdict with all figures.
+  type: str
+  returned: always
+ok:
+  description: Whether all floors are reached; V(true) for a waiting server.
+  type: bool
+  returned: always
+measured:
+  description: Average Gb/s by rail; null for a rail that moved nothing.
+  type: dict
+  returned: always
+  sample: {"rail0": 97.5, "rail1": 97.4}
+pair:
+  description: The client and the server.
+  type: list
+  elements: str
+  returned: always
+"""
+
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

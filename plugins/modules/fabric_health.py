@@ -5,6 +5,56 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: fabric_health
+short_description: Compare links and error counters with those of the previous run
+version_added: 0.1.0
+description:
+  - Reads how often the link of each physical function changed, its speed, and the error counters of all RDMA devices.
+  - Compares them with those of the previous run since the host started, and saves them for the next run.
+  - Needs root on the host.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.sysfs]
+attributes:
+  check_mode:
+    description: Compares, and does not save what it read.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+  idempotent:
+    description: Changes nothing but O(path), which is no setting of the host.
+    support: full
+options:
+  path:
+    description:
+      - File in which the snapshot is saved. A restart of the host sets the counters to zero, so the file must not
+        survive a restart.
+    type: path
+    default: /run/gb10-fabric-health.json
+"""
+
+EXAMPLES = r"""
+- name: Compare links and error counters with the previous run
+  gb10.cluster.fabric_health:
+"""
+
+RETURN = r"""
+seconds:
+  description: Seconds since the previous run; V(none) if there was none since the host started.
+  returned: always
+  type: int
+findings:
+  description: What happened since then, each with C(rule), C(key), C(value), C(reason) and C(remedy).
+  returned: always
+  type: list
+  elements: dict
+msg:
+  description: All findings, or that nothing happened.
+  returned: always
+  type: str
+"""
+
 import json
 import time
 from collections.abc import Iterator, Mapping

@@ -6,6 +6,66 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: fabric_ping
+short_description: Ping every peer on every VF with the largest packet
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Pings the VF of the same rail and index on every other host of the fabric plan. It uses the largest payload that the
+    MTU allows and forbids fragmentation (8972 bytes for MTU 9000).
+  - Then compares the MAC address in the neighbour table with the planned one. If a peer answers with the MAC of its
+    other VF, all pings pass but RoCE traffic goes to the wrong function.
+  - Pings a VF that a pod holds from inside that pod's network namespace; the result names the pod.
+  - A direction that fails is reported as a result with its broken layer. The module does not fail because of it. Judge
+    the results of all hosts with the filter P(gb10.cluster.fabric_matrix#filter).
+  - Needs root, iproute2, iputils-ping and util-linux on the host.
+extends_documentation_fragment: [gb10.cluster.shared.readonly]
+options:
+  plan:
+    description: The fabric plan.
+    type: dict
+    required: true
+  host:
+    description: Name of this host in the plan.
+    type: str
+    required: true
+  pods_only:
+    description: Probe only VFs that a pod holds.
+    type: bool
+    default: false
+  count:
+    description: Packets per direction.
+    type: int
+    default: 3
+  wait:
+    description: Seconds to wait for an answer.
+    type: int
+    default: 1
+"""
+
+EXAMPLES = r"""
+- name: Ping every peer on every VF
+  gb10.cluster.fabric_ping:
+    plan: "{{ ansible_facts['gb10_fabric_plan'] }}"
+    host: "{{ inventory_hostname }}"
+  register: fabric_ping
+"""
+
+RETURN = r"""
+msg:
+  description: The number of directions that pass.
+  type: str
+  returned: always
+results:
+  description:
+    - One entry per peer, rail and VF with C(ok), C(layer) (V(sriov), V(link), V(address), V(mtu), V(ethernet), V(ip) or
+      empty), C(reason), C(rtt_ms), and C(where), which is V(host) or the pod that has the VF.
+  type: list
+  elements: dict
+  returned: always
+"""
+
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -5,6 +5,115 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: host_files
+short_description: Write and remove several files of a host at once
+version_added: 0.1.0
+description:
+  - Makes directories, writes files and removes files in one run.
+  - A role that used one task per file would start Python on the host once or twice for every file.
+  - A file is replaced as a whole, so a reader never sees half of it, and a secret is never readable by others.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.converging]
+attributes:
+  diff_mode:
+    description: Shows the files that were given as O(files[].content).
+    support: full
+options:
+  directories:
+    description: Directories to make, with their parents. The mode of an existing directory is set too.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Path of the directory.
+        type: path
+        required: true
+      mode:
+        description: Mode in octal digits.
+        type: str
+        default: "0755"
+  files:
+    description: Files to write. Their directories must exist or stand in O(directories).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Path of the file.
+        type: path
+        required: true
+      content:
+        description: Text of the file. Give this or O(files[].source).
+        type: str
+      source:
+        description: File of the host to copy.
+        type: path
+      mode:
+        description: Mode in octal digits.
+        type: str
+        default: "0644"
+      keep:
+        description: Whether the content of an existing file stays. Its mode is set all the same.
+        type: bool
+        default: false
+  secret_files:
+    description: Files to write whose content is never shown, neither as a difference nor in the module's arguments.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Path of the file.
+        type: path
+        required: true
+      content:
+        description: Text of the file.
+        type: str
+        required: true
+      mode:
+        description: Mode in octal digits.
+        type: str
+        default: "0600"
+      keep:
+        description: Whether the content of an existing file stays. Its mode is set all the same.
+        type: bool
+        default: false
+  absent:
+    description: Files to remove.
+    type: list
+    elements: path
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Write the configuration of a service, and a token that stays as it is once it exists
+  gb10.cluster.host_files:
+    directories:
+      - path: /etc/example
+    files:
+      - path: /etc/example/config.yaml
+        content: "port: 6443\n"
+    secret_files:
+      - path: /etc/example/token
+        content: "{{ lookup('ansible.builtin.password', '/dev/null', length=48) }}"
+        keep: true
+    absent: [/etc/example/config.old]
+"""
+
+RETURN = r"""
+paths:
+  description: Paths that were changed, or would be outside of check mode.
+  returned: always
+  type: list
+  elements: str
+msg:
+  description: What was done.
+  returned: always
+  type: str
+"""
+
 import filecmp
 import shutil
 from dataclasses import dataclass

@@ -5,6 +5,77 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: host_lock
+short_description: Let one run at a time change a host
+version_added: 0.1.0
+description:
+  - Writes a record on the host that names this run (user, machine, process, playbook), or empties it.
+  - Fails if another run holds it. A record that has expired is replaced, and so is that of a process that no longer
+    exists on the machine that runs Ansible, for example after Ctrl-C. A reboot of the host removes it.
+  - The action plugin of the same name fills in O(holder) and O(replaces).
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode: {description: Takes and gives back nothing., support: full}
+  diff_mode: {description: The record has no settings to compare., support: none}
+  idempotent: {description: A run that holds the lock renews it., support: full}
+options:
+  path:
+    description: The record on the host.
+    type: path
+    default: /run/gb10-run.json
+  run:
+    description: What this run does, for the message of others.
+    type: str
+    default: a run
+  duration:
+    description: Seconds after which the record expires.
+    type: int
+    default: 7200
+  state:
+    description: V(held) takes the lock, V(released) gives it back if this run has it.
+    type: str
+    choices: [held, released]
+    default: held
+  holder:
+    description: The process of this run, as the action describes it.
+    type: str
+    default: ""
+  replaces:
+    description: The holder that no longer exists.
+    type: str
+    default: ""
+"""
+
+EXAMPLES = r"""
+- name: Let no other run change this host
+  gb10.cluster.host_lock:
+    run: playbook fabric
+"""
+
+RETURN = r"""
+held:
+  description: Whether this run holds the lock now.
+  returned: always
+  type: bool
+found:
+  description: Who else holds it.
+  returned: always
+  type: str
+doing:
+  description: What that run does.
+  returned: always
+  type: str
+until:
+  description: When the record of another run expires.
+  returned: always
+  type: str
+msg:
+  description: Who holds it, and what to do.
+  returned: always
+  type: str
+"""
+
 import fcntl
 import json
 import time

@@ -5,6 +5,109 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: image_pull
+short_description: Pull an image on nodes of a cluster, and pin its digest on first use
+version_added: 0.1.0
+description:
+  - Makes every node pull the image, before a workload with a time limit uses it. All nodes pull at once, unless
+    O(one_first) is set. A short pod per node pulls it, so the registries and credentials of the nodes apply. Nodes that
+    report the image already get no pod.
+  - Shows at least every 30 seconds what each node waits for.
+  - An image name without a digest is pinned on first use. The digest that the first node has is recorded in the
+    ConfigMap C(gb10-images) of O(namespace). It is required of all other nodes and of every later run.
+  - A node with another digest is refused with both values and with the command that accepts the new one.
+  - An image that was imported from a file has no digest of a registry. Its image id is recorded and compared instead.
+  - Fails if a Secret or the PriorityClass of O(owner) does not exist, unless the kubeconfig may not read it.
+  - A kubeconfig that may not list nodes is enough if O(nodes) names them. Every node then gets a pod.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.owner, gb10.cluster.shared.slices]
+attributes:
+  check_mode:
+    description: Pulls and records nothing.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: Only recording a digest counts as a change.
+    support: full
+options:
+  namespace:
+    description: Namespace of the pods and of the ConfigMap.
+    type: str
+    required: true
+  host_network:
+    description:
+      - Run the pods in the network of the host, where no CNI plugin has to work yet.
+      - The Pod Security levels baseline and restricted forbid it.
+    type: bool
+    default: false
+  image:
+    description: Name of the image. A name with a digest is pulled and not recorded.
+    type: str
+    required: true
+  nodes:
+    description: Nodes by their label kubernetes.io/hostname. If it is empty, all nodes of the cluster.
+    type: list
+    elements: str
+    default: []
+  pull_policy:
+    description: When the image is pulled.
+    type: str
+    choices: [Always, IfNotPresent, Never]
+    default: IfNotPresent
+  one_first:
+    description:
+      - If no node of the cluster has the image, pull it on the first node, and on the others once that node has it.
+      - For nodes that fetch images from each other, for example with K3s's embedded registry mirror. If they all start
+        at once, none can offer the image to the others, so each may download it from the registry.
+      - If the kubeconfig may not list nodes, a node counts as one that has the image only after its pod has started.
+    type: bool
+    default: false
+  command:
+    description: A command of the image that ends at once.
+    type: list
+    elements: str
+    default: ["true"]
+  timeout:
+    description: Seconds that all nodes together may take.
+    type: int
+    default: 14400
+"""
+
+EXAMPLES = r"""
+- name: Pull the image before the ranks start
+  gb10.cluster.image_pull:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    namespace: gb10-serving
+    image: docker.io/lmsysorg/sglang:v0.5.14
+    nodes: [spark1, spark2]
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+done:
+  description: Whether the wait is over.
+  returned: always
+  type: bool
+image:
+  description: The name with which pods must be started. It contains the digest if one is known.
+  returned: always
+  type: str
+digest:
+  description: The digest, or V(id:) and the image id of an imported image; empty if it is unknown.
+  returned: always
+  type: str
+msg:
+  description: The state of the nodes; on failure also the events and the remedy.
+  returned: always
+  type: str
+"""
+
 import json
 from collections.abc import Callable, Container
 from typing import Any

@@ -5,6 +5,65 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: jit_cache
+short_description: Create a directory for compiled kernels, and delete old ones
+version_added: 0.1.0
+description:
+  - Creates the directory O(key) in O(path) for the kernels that one SGLang image compiles on this node.
+  - If all such directories together are larger than O(limit_gb), deletes those of other images, the one first that was
+    not deployed for the longest time.
+  - If the directory O(key) alone is larger, and no pod uses it, deletes those of its kernels that were not used for the
+    longest time.
+  - Never deletes anything that a running pod uses, or whose name is not such a key.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.converging]
+attributes:
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+options:
+  path:
+    description: Directory that contains one directory per key.
+    type: path
+    required: true
+  key:
+    description: Name of the directory, which ends with a dash and 12 hexadecimal digits.
+    type: str
+    required: true
+  owner:
+    description: Number of the user who owns the directory.
+    type: int
+    default: 0
+  limit_gb:
+    description: Gigabytes that all directories together may have.
+    type: float
+    default: 16
+"""
+
+EXAMPLES = r"""
+- name: Create the directory for compiled kernels
+  gb10.cluster.jit_cache:
+    path: /var/lib/gb10/jit-cache
+    key: 0.5.12-arm64-0123456789ab
+"""
+
+RETURN = r"""
+removed:
+  description: The deleted directories, relative to O(path).
+  returned: always
+  type: list
+  elements: str
+bytes:
+  description: Size of all directories that remain.
+  returned: always
+  type: int
+msg:
+  description: What was done.
+  returned: always
+  type: str
+"""
+
 import os
 import re
 import shutil

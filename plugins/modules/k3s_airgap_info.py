@@ -5,6 +5,56 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: k3s_airgap_info
+short_description: Verify an air-gap directory of K3s and list its files
+version_added: 0.1.0
+description:
+  - Finds the binary and the image archives of one architecture by their names in the release, and verifies checksums.
+  - Fails with all findings at once if a file is missing, has no checksum, or does not match it.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.readonly]
+options:
+  path:
+    description: The directory.
+    type: path
+    required: true
+  arch:
+    description: The architecture of the hosts.
+    type: str
+    choices: [amd64, arm64]
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Verify the directory on the controller
+  gb10.cluster.k3s_airgap_info:
+    path: /srv/k3s
+    arch: arm64
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+binary:
+  description: The K3s binary, or an empty string.
+  returned: always
+  type: str
+images:
+  description: The image archives, sorted.
+  returned: always
+  type: list
+  elements: str
+sums:
+  description: The sha256 of the binary and of the image archives, by file name.
+  returned: always
+  type: dict
+findings:
+  description: Missing and damaged files, each with C(rule), C(key), C(reason) and C(remedy).
+  returned: always
+  type: list
+  elements: dict
+"""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

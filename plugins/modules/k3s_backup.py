@@ -5,6 +5,60 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: k3s_backup
+short_description: Write the state of a running K3s server into an archive
+version_added: 0.1.0
+description:
+  - Copies the SQLite database of a single server through SQLite, while K3s runs, and packs it with certificates, tokens
+    and configuration. Of one
+    of several servers, packs the snapshots of etcd that are there.
+  - Reads the archive as a restore does, and keeps it only if it is whole.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: Writes nothing.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: Each run writes a new archive.
+    support: none
+options:
+  data_dir:
+    description: The data directory of K3s.
+    type: path
+    required: true
+  dest:
+    description: The archive, on the host. An existing one is replaced; it gets mode 0600.
+    type: path
+    required: true
+  single:
+    description: Whether this is the only server.
+    type: bool
+    required: true
+  root:
+    description: Directory below which the paths of the host are.
+    type: path
+    default: /
+"""
+
+EXAMPLES = r"""
+- name: Save the state of the server
+  gb10.cluster.k3s_backup:
+    data_dir: /var/lib/rancher/k3s
+    dest: /var/lib/gb10-k3s-backup.tar.gz
+    single: true
+"""
+
+RETURN = r"""
+size:
+  description: Bytes of all files in the archive.
+  returned: success
+  type: int
+"""
+
 import shutil
 import sqlite3
 import tarfile

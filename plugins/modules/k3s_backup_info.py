@@ -5,6 +5,57 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: k3s_backup_info
+short_description: Check what the archive of a backup contains
+version_added: 0.1.0
+description:
+  - Reads an archive that playbook backup wrote, without unpacking it, and reports whatever such an archive cannot
+    contain.
+  - An archive has files of K3s's configuration and state, and directories. Links, devices, absolute names, C(..), other
+    paths, the setuid bit,
+    more than 20,000 files and more than 64 GiB are refused. Runs on the controller.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.readonly]
+options:
+  path:
+    description: The archive.
+    type: path
+    required: true
+  data_dir:
+    description: The data directory of the K3s that was backed up.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Check the backup
+  gb10.cluster.k3s_backup_info:
+    path: results/backups/gb10-20261128T100000.tar.gz
+    data_dir: /var/lib/rancher/k3s
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+damaged:
+  description: Why the file cannot be read; empty if it can.
+  returned: success
+  type: str
+refused:
+  description: The first thing that a backup cannot contain; empty if there is none.
+  returned: success
+  type: str
+lacks:
+  description: What a whole backup has and this file has not.
+  returned: success
+  type: list
+  elements: str
+single:
+  description: Whether it is the backup of a single server.
+  returned: success
+  type: bool
+"""
+
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule

@@ -5,6 +5,83 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: k3s_leftovers
+short_description: Remove the processes, mounts and interfaces that a stopped K3s leaves behind
+version_added: 0.1.0
+description:
+  - Returns VFs that are still in pods' namespaces to the host under their original names. Kills the containers of a
+    stopped K3s, unmounts their file systems, and removes the interfaces and packet filter rules of its CNI plugins.
+  - Then removes the directories. A directory that is a mount point, such as a separate disk, is emptied but kept.
+  - Stop the services first, because a running K3s would start its containers again.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: Lists what would be removed and removes nothing.
+    support: full
+  diff_mode:
+    description: The module's result lists what is removed, so there is no separate diff.
+    support: none
+options:
+  data_dir:
+    description: K3s's data directory.
+    type: path
+    default: /var/lib/rancher/k3s
+  cluster_cidr:
+    description: The network of the pods, or an IPv4 and an IPv6 network separated by a comma. Routes into the IPv4
+      network are removed.
+    type: str
+    default: 10.42.0.0/16
+  directories:
+    description: Directories to remove with their contents.
+    type: list
+    elements: path
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Remove what a stopped K3s left
+  gb10.cluster.k3s_leftovers:
+"""
+
+RETURN = r"""
+returned_links:
+  description: VFs that were returned to the host.
+  returned: always
+  type: list
+  elements: str
+processes:
+  description: Processes of containers that were killed.
+  returned: always
+  type: list
+  elements: int
+mounts:
+  description: Mount points that were unmounted.
+  returned: always
+  type: list
+  elements: str
+links:
+  description: Interfaces that were removed.
+  returned: always
+  type: list
+  elements: str
+routes:
+  description: Destinations of the routes that were removed.
+  returned: always
+  type: list
+  elements: str
+rules:
+  description: Tools whose packet filter rules were cleaned.
+  returned: always
+  type: list
+  elements: str
+directories:
+  description: Directories that were removed or emptied.
+  returned: always
+  type: list
+  elements: str
+"""
+
 import os
 import shutil
 import signal

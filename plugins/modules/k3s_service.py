@@ -5,6 +5,51 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: k3s_service
+short_description: Start K3s, and say why it did not start
+version_added: 0.1.0
+description:
+  - Starts, restarts and enables the service of K3s. A server may end while etcd takes in another one, so a start that
+    fails is tried a second
+    time. If that fails too, the message quotes the last fatal line that K3s wrote to the journal.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.converging]
+options:
+  name:
+    description: Name of the service.
+    type: str
+    choices: [k3s, k3s-agent]
+    required: true
+  state:
+    description: Whether a running service is restarted.
+    type: str
+    choices: [started, restarted]
+    default: started
+  enabled:
+    description: Whether the service is to start with the host; V(false) leaves that as it is.
+    type: bool
+    default: false
+  daemon_reload:
+    description: Whether systemd reads its units again first.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Start the agent
+  gb10.cluster.k3s_service:
+    name: k3s-agent
+    enabled: true
+"""
+
+RETURN = r"""
+reason:
+  description: What K3s wrote last.
+  returned: failure
+  type: str
+"""
+
 import time
 from collections.abc import Callable
 

@@ -10,6 +10,58 @@ exchange is put back by the next one.
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: k3s_state
+short_description: Exchange the state of a stopped K3s server, and keep the old one
+version_added: 0.1.0
+description:
+  - Unpacks a backup beside the state, checks every name in it, and renames it into place. The old state is kept until
+    it is put back or deleted.
+  - An exchange that was interrupted is put back by the next one.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.converging]
+options:
+  state:
+    description:
+      - V(replaced) exchanges the state for that of O(src), V(aside) moves O(names) away.
+      - V(kept) puts the old state back, and V(settled) deletes it.
+    type: str
+    choices: [replaced, aside, kept, settled]
+    required: true
+  data_dir:
+    description: The data directory of K3s.
+    type: path
+    required: true
+  src:
+    description: Archive of a backup, on the host.
+    type: path
+  names:
+    description: Parts of the state that V(aside) moves away.
+    type: list
+    elements: str
+    choices: [db, tls, cred, token]
+    default: [db, tls, cred]
+  root:
+    description: Directory below which the paths of the host are.
+    type: path
+    default: /
+"""
+
+EXAMPLES = r"""
+- name: Replace the state
+  gb10.cluster.k3s_state:
+    state: replaced
+    data_dir: /var/lib/rancher/k3s
+    src: /var/lib/gb10-k3s-backup.tar.gz
+"""
+
+RETURN = r"""
+snapshot:
+  description: Path of the newest snapshot of etcd in the archive; empty for that of a single server.
+  returned: success
+  type: str
+"""
+
 import json
 import shutil
 from collections.abc import Sequence

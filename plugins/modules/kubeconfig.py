@@ -5,6 +5,68 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: kubeconfig
+short_description: Add one cluster to a kubeconfig without changing the others
+version_added: 0.1.0
+description:
+  - Adds the cluster of a K3s server to a kubeconfig under its own name, with the address by which others reach it.
+  - Entries of other clusters and the current context do not change. The file is replaced in one step, with mode 0600.
+  - Run it on the controller.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - PyYAML
+attributes:
+  check_mode:
+    description: Reports what would change and writes nothing.
+    support: full
+  diff_mode:
+    description: Shows the names of the contexts before and after, never their credentials.
+    support: partial
+options:
+  path:
+    description: The kubeconfig to change.
+    type: path
+    required: true
+  context:
+    description: Name for the context, the cluster and the user.
+    type: str
+    required: true
+  content:
+    description: Text of the kubeconfig that the server wrote. Required with O(state=present).
+    type: str
+  server:
+    description: The address at which the controller reaches the API. Required with O(state=present).
+    type: str
+  state:
+    description: Whether the cluster must be in the file.
+    type: str
+    choices: [present, absent]
+    default: present
+"""
+
+EXAMPLES = r"""
+- name: Add the cluster to the kubeconfig
+  gb10.cluster.kubeconfig:
+    path: ~/.kube/config
+    context: gb10
+    server: https://10.99.0.10:6443
+    content: "{{ slurped.content | b64decode }}"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+path:
+  description: The file.
+  returned: always
+  type: str
+contexts:
+  description: Names of the contexts in the file afterwards.
+  returned: always
+  type: list
+  elements: str
+"""
+
 import os
 import tempfile
 import time

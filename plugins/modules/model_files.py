@@ -5,6 +5,88 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: model_files
+short_description: List, verify or remove the models on a node
+version_added: 0.1.0
+description:
+  - Lists the models in a directory with their sizes, commits and what is missing, and the free space of the disk.
+  - Compares the files with the digests that M(gb10.cluster.model_stage) recorded. A damaged file is removed from that
+    record, so that the next download fetches it again. Models that were copied have no digests; their files must have
+    the sizes that their headers state.
+  - Removes one model, unless a program on the node was started with it, or models are being fetched.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: Removes nothing, and reports what would be removed.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: A model that is not there is not removed again.
+    support: full
+options:
+  path:
+    description: Directory that contains one directory per model.
+    type: path
+    required: true
+  state:
+    description: What to do with the models.
+    type: str
+    choices: [listed, verified, absent]
+    default: listed
+  repo:
+    description: The model, C(organisation/name). If empty, all of them; required for V(absent).
+    type: str
+    default: ""
+  progress:
+    description: The result of the slice before, which the action of this name passes on.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: List the models
+  gb10.cluster.model_files:
+    path: /srv/models
+
+- name: Remove a model
+  gb10.cluster.model_files:
+    path: /srv/models
+    repo: google/gemma-4-31B-it
+    state: absent
+"""
+
+RETURN = r"""
+models:
+  description: Name, directory, commit, size in bytes and fault of each model.
+  returned: always
+  type: list
+  elements: dict
+free_bytes:
+  description: Free space of the disk.
+  returned: always
+  type: int
+damaged:
+  description: Damaged files, as C(organisation/name/file).
+  returned: always
+  type: list
+  elements: str
+done:
+  description: Whether all files are verified.
+  returned: always
+  type: bool
+progress:
+  description: The files that were verified so far.
+  returned: always
+  type: dict
+msg:
+  description: What is there, or what is wrong and what to do.
+  returned: always
+  type: str
+"""
+
 import shutil
 import time
 from pathlib import Path

@@ -5,6 +5,144 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: model_share
+short_description: Fetch models from the hub or from other nodes, and serve them to these
+version_added: 0.1.0
+description:
+  - V(downloaded) fetches the files in O(hub), V(copied) all that are missing from O(peers); both show the progress.
+    V(served) starts a process that serves the verified files of this node, and returns. V(absent) ends the process.
+  - The process listens on O(addresses) only, answers only the addresses of O(peers), and only requests with O(secret).
+    It ends with V(absent), and by itself when no peer asked for O(orphan_seconds), or after O(longest_seconds).
+  - Every file gets its final name only if its digest is that of the plan. Downloads and copies resume after an
+    interruption. If a peer stops answering, another one that has the file continues.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.hub]
+attributes:
+  check_mode:
+    description: Fetches and serves nothing, and reports how much would be fetched.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: Files that were verified before are not fetched again.
+    support: full
+options:
+  state:
+    description: What to do.
+    type: str
+    choices: [downloaded, served, copied, absent]
+    required: true
+  process:
+    description: File with the number of the process that serves, in a directory in which only root writes. V(absent)
+      removes it.
+    type: path
+    default: /run/gb10-models.pid
+  place:
+    description: Number of this node. Nodes with different numbers begin with different files.
+    type: int
+    default: 0
+  models:
+    description:
+      - The models, each with C(repo), C(commit), C(dest) and C(files), of which each has C(name), C(size), C(digest)
+        and C(algorithm). The list must be the same on all nodes.
+    type: list
+    elements: dict
+    default: []
+  hub:
+    description: Files to download from the hub, as C(organisation/name/file).
+    type: list
+    elements: str
+    default: []
+  peers:
+    description:
+      - Other nodes, each with C(name) and C(paths), of which each has the address C(to) and the address C(via) of this
+        node.
+    type: list
+    elements: dict
+    default: []
+  addresses:
+    description: Addresses of this node on which files are served.
+    type: list
+    elements: str
+    default: []
+  port:
+    description: TCP port on which files are served.
+    type: int
+    default: 7420
+  secret:
+    description: Token of this transfer, the same on all nodes.
+    type: str
+    default: ""
+  streams:
+    description: Number of files that are downloaded, and copied, at the same time.
+    type: int
+    default: 4
+  may_lack:
+    description: Whether files may be missing afterwards, because another round follows, as in a ring.
+    type: bool
+    default: false
+  orphan_seconds:
+    description: Seconds without a request of a peer after which the process ends.
+    type: float
+    default: 90
+  longest_seconds:
+    description: Seconds after which the process ends, whatever the peers ask for.
+    type: float
+    default: 86400
+  slice_seconds:
+    description: Seconds between two progress messages. The comparison of a file with its digest is not interrupted.
+    type: float
+    default: 20
+  progress:
+    description: The key C(progress) of the former result.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Download the files that no node has
+  gb10.cluster.model_share:
+    state: downloaded
+    models: "{{ planned.nodes[inventory_hostname].models }}"
+    hub: "{{ planned.nodes[inventory_hostname].hub }}"
+
+- name: Serve the files to the other nodes
+  gb10.cluster.model_share:
+    state: served
+    models: "{{ planned.nodes[inventory_hostname].models }}"
+    peers: "{{ planned.nodes[inventory_hostname].peers }}"
+    addresses: "{{ planned.nodes[inventory_hostname].addresses }}"
+    secret: "{{ transfer_token }}"
+
+- name: Copy the others
+  gb10.cluster.model_share:
+    state: copied
+    models: "{{ planned.nodes[inventory_hostname].models }}"
+    peers: "{{ planned.nodes[inventory_hostname].peers }}"
+    secret: "{{ transfer_token }}"
+"""
+
+RETURN = r"""
+done:
+  description: Whether nothing is left to try.
+  returned: always
+  type: bool
+lacking:
+  description: Number of files that are missing on this node.
+  returned: when downloaded or copied
+  type: int
+progress:
+  description: Bytes and seconds so far, and the files that peers do not deliver, for the next slice.
+  returned: when downloaded or copied
+  type: dict
+msg:
+  description: The progress, or what is wrong and what to do.
+  returned: always
+  type: str
+"""
+
 import time
 from dataclasses import asdict
 from pathlib import Path

@@ -5,6 +5,91 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: model_stage
+short_description: Download or check a model's files on a node
+version_added: 0.1.0
+description:
+  - Downloads a model from the Hugging Face Hub or from a mirror with the same API, and resumes interrupted downloads.
+  - Checks the free space before the download, and each file's digest before the file gets its final name.
+  - Shows the progress every O(slice_seconds), with the bytes so far, the rate and the remaining time. Downloaded files
+    are kept when the connection is lost; run the module again to continue.
+  - With O(source=local) nothing is downloaded and no digests are available. Every file that the model's own index names
+    must then exist and have the size that its header states.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.hub, gb10.cluster.shared.storage]
+attributes:
+  check_mode:
+    description: Downloads nothing, and reports how much would be downloaded.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: Files that were verified before are not read again if their size is unchanged.
+    support: full
+options:
+  source:
+    description: V(hub) downloads what is missing, V(local) only checks that the model is complete.
+    type: str
+    choices: [hub, local]
+    default: hub
+  repo:
+    description: The repository, C(organisation/name).
+    type: str
+    required: true
+  revision:
+    description: Branch, tag or commit.
+    type: str
+    default: main
+  dest:
+    description: Directory for the files.
+    type: path
+    required: true
+  slice_seconds:
+    description: Seconds between two progress messages.
+    type: float
+    default: 25
+"""
+
+EXAMPLES = r"""
+- name: Download the model to every node
+  gb10.cluster.model_stage:
+    repo: google/gemma-4-31B-it
+    dest: /var/lib/gb10/models/google--gemma-4-31B-it
+    token: "{{ sglang_hf_token }}"
+  timeout: 86400
+
+- name: Check that a copied model is complete
+  gb10.cluster.model_stage:
+    source: local
+    repo: google/gemma-4-31B-it
+    dest: /var/lib/gb10/models/google--gemma-4-31B-it
+"""
+
+RETURN = r"""
+done:
+  description: Whether the model is complete and verified.
+  returned: always
+  type: bool
+commit:
+  description: The commit of the staged files; empty if it is unknown.
+  returned: always
+  type: str
+missing_bytes:
+  description: Number of bytes still to download.
+  returned: always
+  type: int
+total_bytes:
+  description: Size of the whole model in bytes.
+  returned: always
+  type: int
+msg:
+  description: The progress, or what is wrong and what to do.
+  returned: always
+  type: str
+"""
+
 import time
 from pathlib import Path
 from typing import Any

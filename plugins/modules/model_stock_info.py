@@ -5,6 +5,49 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: model_stock_info
+short_description: Read what a node has of some models, and what it needs to get the rest
+version_added: 0.1.0
+description:
+  - Returns the verified and the partial files of each model, the disk, the fabric addresses that are on the host now,
+    and the list of the model's files if this node reaches the hub.
+  - The plan of a transfer, C(gb10.cluster.model_share_plan), needs this of every node.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.hub, gb10.cluster.shared.storage, gb10.cluster.shared.readonly]
+options:
+  path:
+    description: Directory that contains one directory per model.
+    type: path
+    required: true
+  models:
+    description: The models, each with C(repo) and C(revision).
+    type: list
+    elements: dict
+    required: true
+  ports:
+    description: Planned VFs and PFs of this node, of which those with C(address) and C(prefix) are examined.
+    type: list
+    elements: dict
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Read what every node has
+  gb10.cluster.model_stock_info:
+    path: /srv/models
+    models: [{repo: google/gemma-4-31B-it, revision: main}]
+    ports: "{{ ansible_facts['gb10_fabric_plan'].hosts[inventory_hostname].vfs }}"
+  register: stock
+"""
+
+RETURN = r"""
+stock:
+  description: C(disk), C(addresses) and C(models).
+  returned: success
+  type: dict
+"""
+
 import socket
 from pathlib import Path
 from typing import Any

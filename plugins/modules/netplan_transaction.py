@@ -6,6 +6,153 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: netplan_transaction
+short_description: Set the fabric's addresses and MTU with netplan, and undo the change unless it is confirmed
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.sysfs]
+description:
+  - Writes its own netplan file and sysctl file for the PFs and VFs of the fabric plan, and applies both as one
+    transaction.
+  - C(netplan generate) first reads the new configuration in a temporary root. Before anything is changed, the module
+    arms an undo on the host. A systemd timer starts this undo after O(undo_timeout) seconds, and a reboot starts it at
+    once; neither needs the controller.
+  - After the change the module checks links, addresses, MTU and RoCE v2 GIDs, pings the default gateways, and compares
+    the addresses, routes, rules and name servers of all other interfaces with those before. If a check fails, it
+    restores the old state at once.
+  - Reconfigures only the fabric's interfaces and does not use C(netplan apply). Where NetworkManager is netplan's
+    renderer, systemd-networkd is started for the fabric's interfaces, and NetworkManager is told not to manage them.
+  - The change stays only if a second call with O(state=confirmed) follows in time. Make this call over a new
+    connection, which proves that the management link still works.
+  - The module does not change a VF that a pod holds, because the address of such a VF is set inside the pod.
+attributes:
+  check_mode:
+    support: full
+    description: Validates with netplan and reports what would change. VFs that do not exist yet are accepted.
+  diff_mode:
+    support: full
+    description: Shows the files and the live differences.
+  idempotent:
+    support: full
+    description: Nothing is applied when files and live state are as planned.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs netplan with systemd-networkd, iproute2, iputils-ping and Python 3.11 or newer on the host.
+options:
+  state:
+    description:
+      - V(checked) only reads. It fails where the plan names an interface that must not be touched or netplan refuses
+        the files that the host has now, and warns of other netplan files and DHCP leases on the fabric's interfaces.
+      - V(applied) brings the host to the plan.
+      - V(confirmed) keeps the change whose O(transaction) is given.
+      - V(restored) restores the state before the last confirmed change.
+      - V(absent) restores the state before the first change. Once this is confirmed, all records of
+        changes are deleted.
+    type: str
+    choices: [checked, applied, confirmed, restored, absent]
+    default: applied
+  pfs:
+    description:
+      - The PFs with C(name), in the form in which the fabric plan lists them for a host.
+      - PFs with C(address), C(prefix) and C(routes) forward packets to each other. A rule of its own accepts these
+        packets where a firewall drops forwarded ones.
+    type: list
+    elements: dict
+    default: []
+  vfs:
+    description:
+      - The VFs with C(netdev), C(address), C(prefix), C(mac) and C(rdma_device), in the form in which the fabric plan
+        lists them for a host.
+    type: list
+    elements: dict
+    default: []
+  mtu:
+    description: MTU of all PFs and VFs.
+    type: int
+    default: 9000
+  transaction:
+    description: The transaction that the changing call returned. Required with O(state=confirmed).
+    type: str
+  management_interfaces:
+    description:
+      - Interfaces that must not change. Interfaces with a default route and the interface of the Ansible session are
+        always protected. The change is refused when the plan names one of them.
+    type: list
+    elements: str
+    default: []
+  undo_timeout:
+    description: Seconds after which the host undoes an unconfirmed change.
+    type: int
+    default: 120
+  settle_timeout:
+    description: Seconds within which links, addresses and GIDs must appear.
+    type: int
+    default: 20
+  check_gids:
+    description: Require a RoCE v2 GID for the address of every VF.
+    type: bool
+    default: true
+  netplan_path:
+    description: The netplan file. Give it a higher number than the installer's file, so that it takes precedence.
+    type: path
+    default: /etc/netplan/60-gb10-fabric.yaml
+  sysctl_path:
+    description: The sysctl file.
+    type: path
+    default: /etc/sysctl.d/60-gb10-fabric.conf
+"""
+
+EXAMPLES = r"""
+- name: Apply the fabric's addresses
+  gb10.cluster.netplan_transaction:
+    pfs: "{{ ansible_facts['gb10_fabric_plan'].hosts[inventory_hostname].pfs }}"
+    vfs: "{{ ansible_facts['gb10_fabric_plan'].hosts[inventory_hostname].vfs }}"
+  register: netplan_applied
+
+- name: Open a new connection
+  ansible.builtin.meta: reset_connection
+
+- name: Confirm the change
+  gb10.cluster.netplan_transaction:
+    state: confirmed
+    transaction: "{{ netplan_applied.transaction }}"
+  when: netplan_applied is changed and not ansible_check_mode
+"""
+
+RETURN = r"""
+msg:
+  description: What was done, or what is wrong, which state is active and what to do next.
+  type: str
+  returned: always
+transaction:
+  description: The value to pass to O(state=confirmed); empty when nothing was changed.
+  type: str
+  returned: always
+  sample: 20260401T120000-3fa2
+differences:
+  description: How the host differed from the plan, each with its layer.
+  type: list
+  elements: str
+  returned: always
+  sample: ["mtu: enp1s0f0v0 has 1500, planned 9000"]
+in_place:
+  description: With O(state=checked), whether files and live state are as planned already.
+  returned: success
+  type: bool
+held:
+  description: VFs that a pod holds, each with its pod.
+  type: dict
+  returned: always
+  sample: {"enp1s0f0v0": "pod gb10-serving/gemma-0 (network namespace cni-5f)"}
+findings:
+  description: The errors that stopped the change before anything was written.
+  type: list
+  elements: dict
+  returned: always
+"""
+
 import difflib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

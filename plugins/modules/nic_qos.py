@@ -6,6 +6,85 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: nic_qos
+short_description: Configure a lossless class for RoCE on a host's ConnectX ports, also after a reboot
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.converging]
+description:
+  - Makes the ports trust DSCP, assigns the DSCPs of RoCE and of its congestion notifications (CNP) to separate classes,
+    and enables PFC only for the class of RoCE, so that this class pauses instead of dropping packets.
+  - Records the settings of every port before the first change; O(state=absent) restores exactly these.
+  - This helps only if the switch has the same classes and C(NCCL_IB_TC=106) is set, which marks NCCL's packets with
+    DSCP 26.
+attributes:
+  diff_mode:
+    support: full
+    description: Shows the classes of every port before and after.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs root, C(dcb) of iproute2 5.11 or newer, systemd and Python 3.11 or newer on the host.
+options:
+  state:
+    description:
+      - V(present) sets the classes.
+      - V(absent) restores the settings that the ports had before the first change, and removes the boot unit. If
+        nothing was changed, it does nothing and does not need C(dcb).
+    type: str
+    choices: [present, absent]
+    default: present
+  ports:
+    description: Names of the PFs.
+    type: list
+    elements: str
+    default: []
+  lossless_class:
+    description: The class of RoCE. PFC is enabled for this class only.
+    type: int
+    default: 3
+  roce_dscp:
+    description: The DSCP of RoCE packets.
+    type: int
+    default: 26
+  cnp_class:
+    description: The class of congestion notifications.
+    type: int
+    default: 6
+  cnp_dscp:
+    description: The DSCP of congestion notifications.
+    type: int
+    default: 48
+  boot_timeout:
+    description: Seconds that the boot unit waits for a port.
+    type: int
+    default: 60
+"""
+
+EXAMPLES = r"""
+- name: Configure a lossless class for RoCE
+  gb10.cluster.nic_qos:
+    ports: [enp1s0f0np0, enP2p1s0f0np0]
+
+- name: Restore the original settings of the ports
+  gb10.cluster.nic_qos:
+    state: absent
+"""
+
+RETURN = r"""
+msg:
+  description: What was done, or what is wrong and what to do next.
+  type: str
+  returned: always
+commands:
+  description: The commands that were run, or would be run outside of check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: ["dcb app replace dev enp1s0f0np0 dscp-prio 26:3"]
+"""
+
 import json
 from pathlib import Path
 from typing import Any

@@ -5,6 +5,70 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: node_room_info
+short_description: Read the devices that the nodes of a cluster offer, and the pods that hold them
+version_added: 0.1.0
+description:
+  - Reads nodes and pods of a cluster. For each node it returns whether pods can start there, which devices the node
+    offers (GPUs, RDMA devices, VFs), and which pods hold them.
+  - Pods that have ended or are being deleted do not count.
+  - Returns no other data of the pods, in particular not their environment.
+  - With O(optional), a kubeconfig that may not list nodes or the pods of all namespaces is no error.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
+options:
+  optional:
+    description: Return in RV(unread) what the kubeconfig may not read, instead of failing.
+    type: bool
+    default: false
+  wanted:
+    description:
+      - Nodes to wait for, by their label kubernetes.io/hostname, each with the smallest number of every device that it
+        must offer.
+      - A node that just restarted is not ready for a minute, and offers no devices until its device plugins run again.
+    type: dict
+    default: {}
+  wait_timeout:
+    description: Seconds to wait for the nodes of O(wanted). After this time the module returns the present state.
+    type: int
+    default: 0
+"""
+
+EXAMPLES = r"""
+- name: Find the pods that hold GPUs
+  gb10.cluster.node_room_info:
+    kubeconfig: ~/.kube/config
+    context: gb10
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+nodes:
+  description:
+    - A dictionary for every node, by name, with C(node), C(host) (its label kubernetes.io/hostname), C(trouble) (why it
+      is not ready; empty if it is), C(cordoned), C(offers), C(holders), C(disk) (why its disk is too full for new
+      pods; empty if it is not), C(arch) and C(taints) (each with C(key), C(value) and C(effect)).
+    - C(offers) contains numbers of extended resources. C(holders) have C(namespace), C(pod), C(instance) (the serving
+      group; empty for other pods) and C(resources).
+  returned: always
+  type: list
+  elements: dict
+unread:
+  description:
+    - What the kubeconfig may not read, V(nodes) or V(pods). Without nodes the result has none; without pods it has no
+      C(holders).
+  returned: always
+  type: list
+  elements: str
+msg:
+  description: The pods that hold devices, one line per pod; before them what could not be read.
+  returned: always
+  type: str
+"""
+
 import time
 from collections.abc import Callable
 from dataclasses import asdict

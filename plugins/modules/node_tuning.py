@@ -12,6 +12,82 @@ to all and stops the server first.
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: node_tuning
+short_description: Keep a host reachable and steady while it serves a model
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.converging]
+description:
+  - A Spark has one memory for CPU and GPU. The kernel's OOM killer does not see what CUDA takes, so a server that takes
+    too much freezes the host. With O(memory_guard), earlyoom ends the server first, and the host stays reachable.
+  - CUDA takes only free memory. With O(drop_caches), a unit gives it the memory of the page cache in time.
+  - Every part can also end the desktop at boot, change C(vm.swappiness), or limit the clock of the GPUs.
+  - Records what the host had before the first change. A part that is no longer asked for is put back to that.
+attributes:
+  diff_mode:
+    support: full
+    description: Shows the files before and after.
+  platform:
+    support: full
+    platforms: linux
+    description: >-
+      Needs root and systemd. O(memory_guard) needs APT unless earlyoom is installed, O(gpu_clock_mhz) needs
+      C(nvidia-smi).
+options:
+  headless:
+    description: Whether the host starts without a desktop from the next boot on.
+    type: bool
+    default: false
+  memory_guard:
+    description:
+      - Whether the packaged earlyoom watches the available memory. It ends processes of SGLang first, and those of
+        sshd, systemd, K3s and containerd last. The pages of services and of logins are protected from reclaim.
+    type: bool
+    default: false
+  memory_guard_percent:
+    description:
+      - Percentages of available memory below which earlyoom ends and kills a process. A server with
+        C(mem_fraction_static) 0.9 leaves about 5 % of a Spark's memory available.
+    type: list
+    elements: int
+    default: [3, 2]
+  drop_caches:
+    description:
+      - Whether a unit drops the page cache and compacts memory while less than 10 % of the memory is free and caches
+        hold at least as much. It looks every second and runs without capabilities.
+    type: bool
+    default: false
+  swappiness:
+    description: Value of C(vm.swappiness), 0 to 200. The host's own value if not set.
+    type: int
+  gpu_clock_mhz:
+    description: Highest clock of the GPUs in MHz, also after a reboot. No limit if not set.
+    type: int
+"""
+
+EXAMPLES = r"""
+- name: End the server before the host freezes
+  gb10.cluster.node_tuning:
+    memory_guard: true
+
+- name: Restore what the host had before the first change
+  gb10.cluster.node_tuning:
+"""
+
+RETURN = r"""
+msg:
+  description: What was done, or what is wrong and what to do next.
+  type: str
+  returned: always
+changes:
+  description: One sentence for every change that was made, or would be made outside of check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: ["earlyoom ends the server below 3 % of available memory"]
+"""
+
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass

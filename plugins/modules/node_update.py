@@ -5,6 +5,115 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: node_update
+short_description: Update the packages of a host, and boot a new kernel once before it becomes the default
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.converging]
+description:
+  - Takes the steps of an update of one host, one state after another. Role C(update) calls it in their order.
+  - A unit of systemd (C(gb10-update.service)) installs the packages, so that they are installed to the end also if the
+    connection to the host is lost.
+  - Before a newer kernel is installed, the one that runs becomes GRUB's saved default. The new one is booted once
+    (C(grub-reboot)), and becomes the default with O(state=settled). A host that does not start with it therefore starts
+    with the kernel from before when it is switched on again.
+  - C(/var/lib/gb10/update.json) on the host has what was done, the versions before and after, and the kernels. The next
+    call goes on from there.
+  - A metapackage whose next version brings a kernel of another line is held.
+attributes:
+  diff_mode:
+    support: full
+    description: Shows the steps.
+  platform:
+    support: full
+    platforms: debian
+    description: Needs root, APT, systemd and Python 3.11 or newer; a new kernel needs GRUB.
+options:
+  state:
+    description:
+      - V(planned) only reads the host.
+      - V(installing) holds what must stay, makes the kernel that runs the default, and starts the unit that installs
+        the packages.
+      - V(installed) waits for the unit, and fails if packages are left that it did not install.
+      - V(booted) lets GRUB boot the new kernel once; RV(reboot) tells whether the host has to be rebooted for it.
+      - V(running) fails if the host does not run the new kernel.
+      - V(settled) makes the kernel that runs the default.
+      - V(returned) makes the kernel from before the update the default; RV(reboot) tells whether another one runs.
+      - V(closed) ends the update.
+    type: str
+    choices: [planned, installing, installed, booted, running, settled, returned, closed]
+    default: planned
+  kernel_line:
+    description: The line of the kernel (such as V(6.17)) that the update may bring; empty for the one that runs.
+    type: str
+    default: ""
+  retry:
+    description: Boot a kernel again from which an earlier update has gone back.
+    type: bool
+    default: false
+  back:
+    description: The update is to go back to the kernel from before; only changes C(due) and the kernel that would be
+      booted.
+    type: bool
+    default: false
+  refresh:
+    description: Read the lists of packages from the repositories first; not in check mode.
+    type: bool
+    default: false
+  wait:
+    description: Seconds to wait for the unit with O(state=installed); RV(busy) tells whether it still runs after that.
+    type: int
+    default: 20
+"""
+
+EXAMPLES = r"""
+- name: Read what an update would do
+  gb10.cluster.node_update:
+
+- name: Install the packages
+  gb10.cluster.node_update:
+    state: installing
+
+- name: Wait for the packages
+  gb10.cluster.node_update:
+    state: installed
+  register: installed
+  until: not installed.busy
+  retries: 180
+  delay: 1
+"""
+
+RETURN = r"""
+msg:
+  description: What was done, or what is wrong and what to do next.
+  type: str
+  returned: always
+steps:
+  description: The steps that were taken, or would be taken outside of check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: ["GRUB boots 6.17.0-1014-nvidia once", "reboot"]
+busy:
+  description: Whether the packages are being installed now.
+  type: bool
+  returned: always
+reboot:
+  description: Whether the host has to be rebooted now. The module does not do that.
+  type: bool
+  returned: always
+found:
+  description:
+    - What was read before the steps. C(kernel) runs, C(next_kernel) would be booted, C(changes) are the packages with
+      C(name), C(before)
+      and C(after), C(hold) those that would be held, C(kernels) what GRUB can boot, C(state) the file of the update,
+      and C(due)
+      whether there is anything to do.
+  type: dict
+  returned: always
+"""
+
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

@@ -9,6 +9,78 @@ No message contains an API object.
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: node_wait
+short_description: Wait until Kubernetes nodes are ready and offer their devices
+version_added: 0.1.0
+description:
+  - Waits for nodes to join, to become ready, and to offer resources such as V(nvidia.com/gpu).
+  - Shows at least every 30 seconds what the nodes lack.
+  - Fails after O(timeout) seconds with what each node lacks, the newest Warning events, and a remedy if the cause is
+    known, such as a missing container runtime. It never prints an API object.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.slices, gb10.cluster.shared.readonly]
+options:
+  nodes:
+    description: Names of the nodes to wait for. Empty waits for all nodes that have O(label).
+    type: list
+    elements: str
+    default: []
+  label:
+    description: Label of the nodes as V(name=value). It is used if O(nodes) is empty.
+    type: str
+    default: ""
+  resources:
+    description: The smallest number of each resource that every node must offer.
+    type: dict
+    default: {}
+  of_node:
+    description: Resources by node name; the node must offer at least one of each.
+    type: dict
+    default: {}
+  namespace:
+    description: Namespace whose Warning events are shown on failure, besides those of nodes.
+    type: str
+    default: kube-system
+  timeout:
+    description: Seconds to wait.
+    type: int
+    default: 300
+"""
+
+EXAMPLES = r"""
+- name: Wait for the GPU of every node
+  gb10.cluster.node_wait:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    label: gb10.cluster/gpu=true
+    resources: {nvidia.com/gpu: 1}
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+done:
+  description: Whether the wait is over.
+  returned: always
+  type: bool
+lacking:
+  description: What each node still lacks, one sentence per node; empty if all nodes are ready.
+  returned: always
+  type: list
+  elements: str
+warnings_seen:
+  description: The newest Warning events of the cluster, on failure.
+  returned: always
+  type: list
+  elements: str
+msg:
+  description: The state of the nodes; on failure also the events and the remedy.
+  returned: always
+  type: str
+"""
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -5,6 +5,40 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: pf_info
+short_description: List the physical functions of a host and their capabilities
+version_added: 0.1.0
+description:
+  - Reads which netdevs can have VFs, how many VFs, their RDMA device and the largest MTU that the driver accepts.
+  - Sets the facts that M(gb10.cluster.fabric_plan) needs for its plan.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.sysfs, gb10.cluster.shared.readonly]
+"""
+
+EXAMPLES = r"""
+- name: List the PFs of the host
+  gb10.cluster.pf_info:
+"""
+
+RETURN = r"""
+pfs:
+  description: The PFs by name.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - {name: enp1s0f0np0, pci_address: "0000:01:00.0", total_vfs: 8, num_vfs: 0, rdma_device: rocep1s0f0, max_mtu: 9978}
+ansible_facts:
+  description: C(gb10_pf_totalvfs), C(gb10_pf_max_mtu), C(gb10_pf_rdma), C(gb10_pf_pci); each a dictionary by PF name.
+  returned: always
+  type: dict
+msg:
+  description: A one-line list of the PFs that were found.
+  returned: always
+  type: str
+"""
+
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule

@@ -5,6 +5,69 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: pods_wait
+short_description: Wait until pods are ready
+version_added: 0.1.0
+description:
+  - Waits until a number of pods are ready, or until a DaemonSet runs its newest pod on every node.
+  - Shows at least every 30 seconds what each pod waits for (phase, the container's reason, newest event).
+  - Fails after O(timeout) seconds with the same lines, the newest Warning events, and a remedy if the cause is known.
+    It never prints an API object.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.slices, gb10.cluster.shared.readonly]
+options:
+  namespace:
+    description: Namespace of the pods.
+    type: str
+    required: true
+  label_selector:
+    description: Labels of the pods.
+    type: str
+    required: true
+  count:
+    description: Number of pods that must be ready.
+    type: int
+    default: 1
+  daemon_set:
+    description: A DaemonSet of the namespace. It must run its newest pod on every node; O(count) is then ignored.
+    type: str
+    default: ""
+  timeout:
+    description: Seconds to wait.
+    type: int
+    default: 300
+"""
+
+EXAMPLES = r"""
+- name: Wait until Multus runs on every node
+  gb10.cluster.pods_wait:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    namespace: kube-system
+    label_selector: app.kubernetes.io/name=multus
+    daemon_set: gb10-multus
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+done:
+  description: Whether the wait is over.
+  returned: always
+  type: bool
+waiting:
+  description: What the pods wait for, one sentence each; empty if all are ready.
+  returned: always
+  type: list
+  elements: str
+msg:
+  description: The state of the pods; on failure also the events and the remedy.
+  returned: always
+  type: str
+"""
+
 from collections.abc import Callable
 from typing import Any
 

@@ -5,6 +5,72 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: preflight_info
+short_description: Read the facts that preflight checks
+version_added: 0.1.0
+description:
+  - Reads user, system, kernel, GPU, PCIe, firmware, ports, RDMA, cgroup, clock, space, netplan, firewall, listeners,
+    network namespaces and an installed Kubernetes.
+  - Changes nothing and checks nothing. M(gb10.cluster.preflight_report) checks the facts of all hosts together.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.sysfs, gb10.cluster.shared.readonly]
+options:
+  paths:
+    description: Directories whose free space is read. They need not exist yet.
+    type: list
+    elements: str
+    default: [/var/lib]
+  models_dir:
+    description: Directory of the models, whose sizes are read. It need not exist yet.
+    type: str
+    default: ''
+  cache_dir:
+    description: Directory of compiled kernels (O(gb10.cluster.sglang#role:main:sglang_cache_dir)), in which servers
+      keep what their loads took.
+    type: str
+    default: ''
+  controller_time:
+    description:
+      - Seconds since 1970 on the controller, just before the task. If omitted, the host's clock is not compared.
+      - The measured offset includes the time that the task needs to start, so ignore a few seconds.
+    type: float
+  k3s_binary:
+    description: Path at which an installed K3s is expected.
+    type: path
+    default: /usr/local/bin/k3s
+  keep_unread:
+    description:
+      - A host that can't be read, for example because ssh does not know its key, stays in the play without facts,
+        instead
+        of failing alone. M(gb10.cluster.preflight_report) then reports why, together with the errors of all other
+        hosts,
+        and fails.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Read the host
+  gb10.cluster.preflight_info:
+    paths: [/var/lib, /models]
+    controller_time: "{{ now().timestamp() }}"
+"""
+
+RETURN = r"""
+ansible_facts:
+  description:
+    - C(gb10_preflight) with everything that was read; values that could not be read are null. With
+      O(keep_unread), it is null itself and C(gb10_preflight_unread) has the error if the host can't be read.
+    - Also the facts of M(gb10.cluster.pf_info).
+  returned: always
+  type: dict
+msg:
+  description: A one-sentence summary of what was read.
+  returned: always
+  type: str
+"""
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import runner
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Roots, read_host

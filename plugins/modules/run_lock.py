@@ -1,4 +1,75 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The action of this name runs instead. Without this file, ansible-doc does not find the documentation beside it."""
+# The action of this name runs instead; this file is its documentation.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: run_lock
+short_description: Let one run at a time change the groups of a namespace
+version_added: 0.1.0
+description:
+  - Takes a Lease of Kubernetes that names this run (user, machine, process, playbook), or gives it back.
+  - Fails if another run holds it. A Lease that has expired is taken over, and so is that of a process that no longer
+    exists on this machine, for example after Ctrl-C.
+  - Without the right to use Leases in the namespace it only says so.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+attributes:
+  check_mode: {description: Takes and gives back nothing., support: full}
+  diff_mode: {description: A Lease has no settings to compare., support: none}
+  idempotent: {description: A run that holds the Lease renews it., support: full}
+options:
+  kubeconfig:
+    description: The kubeconfig on the controller.
+    type: path
+    required: true
+  context:
+    description: The context in the kubeconfig.
+    type: str
+    required: true
+  namespace:
+    description: The namespace of the groups.
+    type: str
+    required: true
+  name:
+    description: Name of the Lease.
+    type: str
+    default: gb10-run
+  run:
+    description: What this run does, for the message of others.
+    type: str
+    default: a run
+  duration:
+    description: Seconds after which the Lease expires.
+    type: int
+    default: 7200
+  state:
+    description: V(held) takes the Lease, V(released) gives it back if this run has it.
+    type: str
+    choices: [held, released]
+    default: held
+"""
+
+EXAMPLES = r"""
+- name: Let no other run change groups
+  gb10.cluster.run_lock:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    namespace: gb10-serving
+    run: playbook serve
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+held:
+  description: Whether this run holds the Lease now.
+  returned: always
+  type: bool
+msg:
+  description: Who holds it, and what to do.
+  returned: always
+  type: str
+"""

@@ -5,6 +5,148 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: serving_group_info
+short_description: Report the state of a serving group's ranks, and wait until they are ready
+version_added: 0.1.0
+description:
+  - Reads pods and events of one serving group and reports for every rank where it runs, whether it is ready and what
+    prevents it from becoming ready.
+  - With O(wait_timeout) it waits until all ranks are ready, and shows at least every 30 seconds what every rank waits
+    for. It stops as soon as waiting cannot help, for example when a rank has crashed repeatedly with the same failure
+    or a network attachment is missing.
+  - If the group does not become ready, the module fails. One screen at the end of the run says what the ranks share and
+    how they
+    differ, the cause that no other one explains, its remedy and the line that shows it. The complete result, with the
+    Warning
+    events and the last log lines of the ranks in trouble, goes to C(failed-INSTANCE.txt) in C(gb10_results_dir),
+    readable by its
+    owner only and without secrets.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.slices, gb10.cluster.shared.readonly]
+options:
+  namespace:
+    description: Namespace of the group.
+    type: str
+    required: true
+  instance:
+    description: Name of the group.
+    type: str
+    required: true
+  ranks:
+    description: Number of ranks in the group.
+    type: int
+    required: true
+  wait_timeout:
+    description: Seconds to wait for all ranks; V(0) reads the state once and never fails because of it.
+    type: int
+    default: 0
+  extend:
+    description: Whether the time starts again with each new log line of a rank that is loading.
+    type: bool
+    default: false
+  log_lines:
+    description: How many log lines of a rank in trouble are quoted.
+    type: int
+    default: 15
+  fallback:
+    description: Name of the fallback's set of nodes that serves; empty for the ranks of the planned preset.
+    type: str
+    default: ""
+  restarted:
+    description: If a rank has ended or was restarted, quote O(log_lines) of all ranks, from before their last restart
+      and again from after it.
+    type: bool
+    default: false
+  settle:
+    description:
+      - With O(restarted), wait so many seconds until a rank ends or was restarted.
+      - A client loses its connection before the API server knows that the process of a rank has ended.
+    type: int
+    default: 0
+  head_command:
+    description: Command that is run in rank 0 when all ranks are ready; the module fails if the command does.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Wait until all ranks are ready
+  gb10.cluster.serving_group_info:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    namespace: gb10-serving
+    instance: gemma-4-31b-it
+    ranks: 4
+    wait_timeout: 3600
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+ready:
+  description: Whether all ranks exist and are ready.
+  returned: always
+  type: bool
+ranks:
+  description: A dictionary for every pod, with C(rank), C(pod), C(node), C(phase), C(ready), C(started), C(restarts),
+    C(revision), C(trouble), C(hopeless), C(last_exit) (the kubelet's reason, such as V(OOMKilled)), C(lost) (the rank
+    ended because its node went down), C(failure) and C(crash) (what the last crash was, and its identity), C(down) (the
+    container has not run since), C(event) (the newest event) and C(note) (what is wrong with a rank that may serve all
+    the same).
+  returned: always
+  type: list
+  elements: dict
+missing:
+  description: Ranks without a pod.
+  returned: always
+  type: list
+  elements: int
+logs:
+  description: Last log lines of the ranks in trouble, by pod. If a container crashed, these are the lines before it.
+  returned: always
+  type: dict
+causes:
+  description: The causes that the NCCL log lines of ranks in trouble show, each with C(rank), C(summary) and C(remedy).
+  returned: always
+  type: list
+  elements: dict
+events:
+  description: The newest Warning events of the group, if it is not ready.
+  returned: always
+  type: list
+  elements: str
+hints:
+  description: Pairs of an event and its remedy, for the events whose cause is known.
+  returned: always
+  type: list
+  elements: list
+last_hang:
+  description: When and why the group hung last, from the log of its supervisor; empty if it never did, or with
+    O(wait_timeout) or
+    O(head_command).
+  returned: always
+  type: str
+head_output:
+  description: Standard output of O(head_command).
+  returned: always
+  type: str
+done:
+  description: Whether the wait is over.
+  returned: always
+  type: bool
+waited:
+  description: Seconds that the module waited.
+  returned: always
+  type: float
+msg:
+  description: The state that was found, one line per rank.
+  returned: always
+  type: str
+"""
+
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO

@@ -9,6 +9,137 @@ The program in the pod is ``roles/sglang/files/ask_sglang.py``.
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: serving_verdict
+short_description: Ask the SGLang of an image whether it accepts the command lines of a group
+version_added: 0.1.0
+description:
+  - Starts one short pod from the group's image on the head's node. It runs the image's own parser and resolver on the
+    exact command line of every rank and answers SGLang's questions about the GPU as the planned one would.
+  - The pod has neither GPU nor fabric, and the Pod Security level restricted admits it.
+  - If the check itself fails, the verdict is V(unknown) with the reason. The module does not fail then, and it does not
+    fail for V(refused) either.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.owner, gb10.cluster.shared.slices]
+attributes:
+  check_mode:
+    description: Asks nothing.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: The pod is deleted, so nothing changes.
+    support: full
+options:
+  namespace:
+    description: Namespace of the pod.
+    type: str
+    required: true
+  instance:
+    description: Name of the group.
+    type: str
+    required: true
+  image:
+    description: Name of the image with its digest, as M(gb10.cluster.image_pull) returns it.
+    type: str
+    required: true
+  node:
+    description: The head's node by its label kubernetes.io/hostname.
+    type: str
+    required: true
+  ranks:
+    description: The ranks of the plan with C(rank), C(argv) and C(env).
+    type: list
+    elements: dict
+    required: true
+  program:
+    description: The text of the program that runs in the pod.
+    type: str
+    required: true
+  files:
+    description:
+      - Small files of the models on the node as C(ansible.builtin.slurp) returns them, at least C(config.json).
+      - If it is empty, SGLang asks the hub for the configuration.
+    type: list
+    elements: dict
+    default: []
+  patches:
+    description: Patches that run only in the group's pods. With any of them, a refusal counts as V(unknown).
+    type: list
+    elements: str
+    default: []
+  plan:
+    description: The serving plan. With it, the fact C(gb10_serving_plan) becomes this plan with the verdict on the
+      first rank as C(image_verdict).
+    type: dict
+    default: {}
+  gpu:
+    description: The GPU of the nodes with C(name), C(capability), C(count), C(memory) in GiB and C(processors).
+    type: dict
+    required: true
+  pull_policy:
+    description: When the image is pulled.
+    type: str
+    choices: [Always, IfNotPresent, Never]
+    default: IfNotPresent
+  timeout:
+    description: Seconds that the answer may take.
+    type: int
+    default: 300
+"""
+
+EXAMPLES = r"""
+- name: Ask the image about the command lines
+  gb10.cluster.serving_verdict:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    namespace: gb10-serving
+    instance: glm
+    image: docker.io/lmsysorg/sglang:v0.5.14@sha256:0123
+    node: spark1
+    ranks: "{{ ansible_facts['gb10_serving_plan'].ranks }}"
+    program: "{{ lookup('ansible.builtin.file', role_path ~ '/files/ask_sglang.py') }}"
+    gpu: {name: NVIDIA GB10, capability: [12, 1], count: 1, memory: 119, processors: 48}
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+done:
+  description: Whether the wait is over.
+  returned: always
+  type: bool
+verdict:
+  description: V(accepted), V(refused) or V(unknown); the worst of the ranks' ones.
+  returned: always
+  type: str
+why:
+  description: SGLang's own text, or the reason why it could not be asked.
+  returned: always
+  type: str
+release:
+  description: The release as the image names it; empty if it was not reached.
+  returned: always
+  type: str
+engine:
+  description: Digest of the resolved arguments and of SGLang's variables of the first rank; empty without O(plan), or
+    if it is not known.
+  returned: always
+  type: str
+ranks:
+  description: Per rank C(verdict), C(message), C(changes), C(overruled), C(resolved), C(engine), C(seconds) and
+    C(mebibytes).
+  returned: always
+  type: list
+  elements: dict
+msg:
+  description: The verdict in words, with the given values that SGLang is going to change.
+  returned: always
+  type: str
+"""
+
 import base64
 import hashlib
 import json

@@ -6,6 +6,106 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: sriov_vf
+short_description: Create virtual functions with stable MACs on a host's ConnectX ports, also after a reboot
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.converging, gb10.cluster.shared.sysfs]
+description:
+  - Sets the number of virtual functions (VFs) of every named physical function (PF), and their MAC addresses, to the
+    values of the fabric plan. One call handles all PFs of a host.
+  - To change the number of VFs, the kernel must first destroy all VFs of the PF, also those that pods use. The module
+    refuses this while another network namespace has a VF, and names the pod and the namespace.
+  - The module never changes firmware. Where firmware offers no VFs, the message contains the command that enables them.
+attributes:
+  diff_mode:
+    support: full
+    description: Shows VF counts, MAC addresses and files before and after.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs root, iproute2, systemd and Python 3.11 or newer on the host.
+options:
+  state:
+    description:
+      - V(present) creates the VFs of O(pfs) and O(vfs).
+      - V(absent) restores the number of VFs that the PFs had before the first change, and removes the boot unit.
+    type: str
+    choices: [present, absent]
+    default: present
+  pfs:
+    description:
+      - The PFs with their number of VFs.
+      - C(ansible_facts.gb10_fabric_plan) has this list for each host; further keys of its entries are ignored.
+    type: list
+    elements: dict
+    default: []
+  vfs:
+    description:
+      - The VFs with C(pf), C(vf_index), C(netdev) (the name that udev assigns) and C(mac).
+      - C(ansible_facts.gb10_fabric_plan) has this list for each host; further keys of its entries are ignored.
+    type: list
+    elements: dict
+    default: []
+  force:
+    description: Change the number even while a pod holds a VF. The pod loses its network.
+    type: bool
+    default: false
+  persist:
+    description:
+      - Install C(gb10-sriov.service) on the host. This oneshot unit runs before C(network-pre.target) and restores VFs
+        and MACs after a reboot, without Ansible.
+    type: bool
+    default: true
+  timeout:
+    description: Seconds to wait for the driver and for udev after a change.
+    type: int
+    default: 30
+  boot_timeout:
+    description: Seconds that the boot unit waits for a PF; after that, the boot continues without its VFs.
+    type: int
+    default: 60
+"""
+
+EXAMPLES = r"""
+- name: Create one virtual function on each half of the port
+  gb10.cluster.sriov_vf:
+    pfs:
+      - {name: enp1s0f0np0, vf_count: 1}
+      - {name: enP2p1s0f0np0, vf_count: 1}
+    vfs:
+      - {pf: enp1s0f0np0, vf_index: 0, netdev: enp1s0f0v0, mac: "02:67:00:00:01:00"}
+      - {pf: enP2p1s0f0np0, vf_index: 0, netdev: enP2p1s0f0v0, mac: "02:67:00:01:01:00"}
+
+- name: Restore the original number of VFs
+  gb10.cluster.sriov_vf:
+    state: absent
+"""
+
+RETURN = r"""
+msg:
+  description: What was done, or what is wrong and what to do next.
+  type: str
+  returned: always
+pfs:
+  description: The PFs with C(name), C(present), C(totalvfs), C(numvfs) and their C(vfs) (C(netdev), C(mac), C(holder)).
+  type: list
+  elements: dict
+  returned: always
+steps:
+  description: The writes that were made, or would be made outside of check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: ["enp1s0f0np0: sriov_numvfs = 2"]
+findings:
+  description: The errors that stopped the change, with C(rule), C(key), C(value), C(reason) and C(remedy).
+  type: list
+  elements: dict
+  returned: always
+"""
+
 import json
 from dataclasses import asdict
 from pathlib import Path

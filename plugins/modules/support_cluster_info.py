@@ -9,6 +9,54 @@ Pods of others are only what takes a node's resources. Their arguments, messages
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: support_cluster_info
+short_description: Read what a support bundle contains of a cluster
+version_added: 0.1.0
+description:
+  - Reads nodes, pods with their transport conditions, events, and the last lines of the logs of serving groups and of
+    pods in C(kube-system). It never reads a Secret.
+  - Removes private keys, tokens and passwords, and the values of environment variables. Only those of NCCL, Gloo, UCX,
+    CUDA, NVIDIA and PyTorch are kept.
+  - What cannot be read is named in RV(missing), for example because there is no cluster. It is never an error.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
+options:
+  limit_kib:
+    description: Size in KiB up to which the end of each text is kept.
+    type: int
+    default: 512
+  namespace:
+    description: Namespace of the serving groups. A user who may not list the pods of all namespaces gets those of this
+      one.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Read the cluster for a support bundle
+  gb10.cluster.support_cluster_info:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    namespace: gb10-serving
+  delegate_to: localhost
+  become: false
+  register: support_bundle_cluster
+"""
+
+RETURN = r"""
+texts:
+  description: The texts by name, without secrets.
+  returned: always
+  type: dict
+missing:
+  description: Why a text is missing, by the name of the text.
+  returned: always
+  type: dict
+"""
+
 import json
 from functools import partial
 from typing import Any

@@ -5,6 +5,49 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+module: support_info
+short_description: Read what a support bundle contains of a host
+version_added: 0.1.0
+description:
+  - Reads versions, the kernel's log, PCIe AER counters, NVRM messages, counters of ports and RDMA devices, addresses,
+    netplan, logs of K3s and of serving groups from an allow-list of commands and files.
+  - Removes private keys, tokens, passwords and the tokens of K3s before the text leaves the host.
+  - What cannot be read is named in RV(missing). It never makes the module fail.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.shared.sysfs, gb10.cluster.shared.readonly]
+options:
+  limit_kib:
+    description: Size in KiB up to which the end of each text is kept.
+    type: int
+    default: 512
+  log_dir:
+    description: Directory of the serving groups' logs, as O(root) has it.
+    type: path
+    default: /var/log/gb10
+  root:
+    description: Root of the host's file system.
+    type: path
+    default: /
+"""
+
+EXAMPLES = r"""
+- name: Read the host for a support bundle
+  gb10.cluster.support_info:
+  register: support_bundle_host
+"""
+
+RETURN = r"""
+texts:
+  description: The texts by name, without secrets.
+  returned: always
+  type: dict
+missing:
+  description: Why a text, or a part of it, is missing, by the name of the text.
+  returned: always
+  type: dict
+"""
+
 import errno
 import os
 import re

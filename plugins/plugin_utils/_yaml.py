@@ -11,5 +11,10 @@ import yaml
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse one of these files. With libyaml it takes a tenth of the time: 0.27 s for all rules without it."""
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    """Parse one of these files."""
+    return load_yaml(path.read_text(encoding="utf-8"))
+
+
+def load_yaml(text: str) -> Any:
+    """Parse such a text. With libyaml it takes a tenth of the time: 0.27 s for all rules without it."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -88,7 +88,7 @@ def test_the_artifact_has_all_that_ships_and_nothing_else(artifact: Path) -> Non
 def test_everything_has_documentation(collections: Path, home: Path) -> None:
     doc = BIN / "ansible-doc"
     for kind, names in (
-        ("module", [path.stem for path in (home / "plugins" / "modules").glob("*.yml")]),
+        ("module", [path.stem for path in (home / "plugins" / "modules").glob("*.py")]),
         ("filter", [path.stem for path in (home / "plugins" / "filter").glob("*.yml")]),
         ("callback", [path.stem for path in (home / "plugins" / "callback").glob("*.py")]),
         ("role", [path.name for path in (home / "roles").iterdir()]),

@@ -13,25 +13,33 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, TypeVar
 
-import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from .._paths import MODULES, ROLES
-from .._yaml import read_yaml
+from .._yaml import load_yaml, read_yaml
 
 _T = TypeVar("_T")
 # Keys that a documented option and an option of an argument spec share.
 _SHARED = ("type", "elements", "required", "default", "choices", "aliases")
 
 
+def module_document(module: str, kind: str) -> Any:
+    """Return the DOCUMENTATION, EXAMPLES or RETURN of a module without importing it.
+
+    Ansible's own read_docstring takes 3 to 11 ms longer, in each action.
+    """
+    code = (MODULES / f"{module}.py").read_text(encoding="utf-8")
+    return load_yaml(code.partition(f'\n{kind} = r"""')[2].partition('"""')[0])
+
+
 def documented_spec(module: str) -> dict[str, dict[str, Any]]:
-    """Return the argument spec that the documentation of an action, plugins/modules/NAME.yml, describes."""
-    documentation = read_yaml(MODULES / f"{module}.yml")["DOCUMENTATION"]
+    """Return the argument spec that the documentation of an action, in plugins/modules/NAME.py, describes."""
+    documentation = module_document(module, "DOCUMENTATION")
     shared = import_module("...doc_fragments.shared", __package__).ModuleDocFragment
     found: dict[str, Any] = {}
     for name in documentation.get("extends_documentation_fragment") or []:
-        found |= yaml.safe_load(getattr(shared, name.rpartition(".")[2].upper())).get("options") or {}
+        found |= load_yaml(getattr(shared, name.rpartition(".")[2].upper())).get("options") or {}
     return _spec(found | (documentation.get("options") or {}))
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import kubernetes
 import pytest
-import yaml
 from ansible.errors import AnsibleActionFail, AnsiblePluginRemovedError
 from ansible.plugins.loader import action_loader, module_loader
 from ansible_collections.gb10.cluster.plugins.action import nccl_transport
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import WITHOUT_TERMINAL, held
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import module_document
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT
 from kube_samples import FakeApi, Ran, pod
@@ -494,7 +494,7 @@ def test_the_names_before_lead_to_this_module_or_say_what_to_use() -> None:
 
 
 def test_documentation_names_every_key_of_the_result(prove: Any) -> None:
-    documented = yaml.safe_load((ROOT / "plugins/modules/nccl_transport.yml").read_text())["RETURN"]
+    documented = module_document("nccl_transport", "RETURN")
     assert set(documented["proof"]["contains"]) == set(prove()["proof"])
 
 

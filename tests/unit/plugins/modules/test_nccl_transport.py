@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.modules import nccl_transport
 from kube_samples import FakeApi, pod
 
 REAL = Path(__file__).parents[2] / "fixtures" / "nccl" / "real"
-DOCUMENTED = yaml.safe_load(Path(nccl_transport.__file__).with_suffix(".yml").read_text(encoding="utf-8"))
+RETURNED = yaml.safe_load(nccl_transport.RETURN)
 IB = "\n".join(
     f"gemma-{{rank}}-0:40:40 [0] NCCL INFO {line}"
     for line in (
@@ -186,11 +186,11 @@ def test_a_pattern_without_files_fails(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_documentation_names_every_option_and_result() -> None:
-    options = DOCUMENTED["DOCUMENTATION"]["options"]
+    options = yaml.safe_load(nccl_transport.DOCUMENTATION)["options"]
     assert set(options["expect"]["suboptions"]) == set(nccl_transport.EXPECT_SPEC)
     assert set(options["pods"]["suboptions"]) == set(nccl_transport.PODS_SPEC)
-    assert len(yaml.safe_load(DOCUMENTED["EXAMPLES"])) == 4
-    documented = set(DOCUMENTED["RETURN"]) - {"proof"}
+    assert len(yaml.safe_load(nccl_transport.EXAMPLES)) == 4
+    documented = set(RETURNED) - {"proof"}
     assert documented | {"msg", "changed"} == set(
         nccl_transport.run(
             {**dict.fromkeys(("pods", "text", "evidence_dir")), "files": [], "expect": {}, "timeout": 0, "interval": 0},
@@ -200,7 +200,7 @@ def test_documentation_names_every_option_and_result() -> None:
 
 
 def example(number: int) -> dict[str, Any]:
-    return dict(yaml.safe_load(DOCUMENTED["EXAMPLES"])[number]["gb10.cluster.nccl_transport"])
+    return dict(yaml.safe_load(nccl_transport.EXAMPLES)[number]["gb10.cluster.nccl_transport"])
 
 
 def test_the_example_for_pods_runs_as_it_is_written(

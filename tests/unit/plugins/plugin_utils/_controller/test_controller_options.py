@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible.parsing.plugin_docs import read_docstring
 from ansible_collections.gb10.cluster.plugins.doc_fragments.shared import ModuleDocFragment
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import options
 from role_samples import role_values
 
 ROOT = Path(__file__).resolve().parents[5]
+MODULES = sorted(ROOT.glob("plugins/modules/*.py"))
 ACTIONS = sorted(path.stem for path in (ROOT / "plugins" / "action").glob("*.py"))
 
 
@@ -27,8 +29,16 @@ def test_a_documented_option_keeps_type_default_and_choices() -> None:
     assert spec["workloads"]["options"]["max_tokens"] == {"type": "int", "default": 3072}
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_documents_are_read_as_ansible_reads_them(path: Path) -> None:
+    found = read_docstring(str(path))
+    assert found["doc"]["module"] == path.stem
+    assert options.module_document(path.stem, "DOCUMENTATION") == found["doc"]
+    assert options.module_document(path.stem, "RETURN") == found["returndocs"]
+
+
 def test_the_fragments_that_a_documentation_names_exist() -> None:
-    pages = {path.stem: options.read_yaml(path)["DOCUMENTATION"] for path in ROOT.glob("plugins/modules/*.yml")}
+    pages = {path.stem: options.module_document(path.stem, "DOCUMENTATION") for path in MODULES}
     named = {(page, name) for page, doc in pages.items() for name in doc.get("extends_documentation_fragment") or []}
     there = {f"gb10.cluster.shared.{name.lower()}" for name in vars(ModuleDocFragment) if name.isupper()}
     assert {(page, name) for page, name in named if name not in there} == set()
