@@ -18,6 +18,7 @@ from .._in_pod.api import timestamp
 from .._in_pod.chat import ask
 from .._kube.labels import ANSWERS, ANSWERS_OUT
 from .api import PodApi
+from .metrics import metric
 from .state import Condition
 
 # Seconds between two questions, after garbage or while the server starts, and after the server refused a question.
@@ -110,13 +111,17 @@ class Answers:
         return Condition(True, "Words", "the server answers short questions with words or numbers")
 
     def _render(self) -> str:
-        pairs = ",".join(f'{key}="{value}"' for key, value in self._labels.items())
-        lines = [
-            "# HELP gb10_answers_garbage 1 if the server answers short questions with noise.",
-            "# TYPE gb10_answers_garbage gauge",
-            f"gb10_answers_garbage{{{pairs}}} {int(self._garbage >= _PROOF)}",
-            "# HELP gb10_answers_questions_total Questions that the sidecar asked the server, by what became of them.",
-            "# TYPE gb10_answers_questions_total counter",
-            *(f'gb10_answers_questions_total{{{pairs},result="{name}"}} {n}' for name, n in self._counts.items()),
-        ]
-        return "\n".join([*lines, ""])
+        asked = [({"result": name}, n) for name, n in self._counts.items()]
+        return metric(
+            "gb10_answers_garbage",
+            "gauge",
+            "1 if the server answers short questions with noise.",
+            self._labels,
+            [({}, int(self._garbage >= _PROOF))],
+        ) + metric(
+            "gb10_answers_questions_total",
+            "counter",
+            "Questions that the sidecar asked the server, by what became of them.",
+            self._labels,
+            asked,
+        )

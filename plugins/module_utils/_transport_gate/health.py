@@ -17,6 +17,7 @@ from .._rdma.counters import ERRORS
 from .._sriov.physical_functions import read_int, read_text
 from . import rails
 from .api import PodApi
+from .metrics import metric
 from .state import Condition, Rail
 
 # Seconds between two readings, and between two writings of a message whose counts grow.
@@ -120,16 +121,17 @@ class Health:
         self._published, self._since, self._write_after = condition, since, now + _WRITE_EVERY
 
     def _render(self) -> str:
-        pairs = ",".join(f'{key}="{value}"' for key, value in self._labels.items())
-        lines = [
-            "# HELP gb10_health_events_total Faults that a rail's devices counted while the rank ran.",
-            "# TYPE gb10_health_events_total counter",
-            *(
-                f'gb10_health_events_total{{{pairs},rail="{number}",event="{event}"}} {times}'
-                for (number, event), times in sorted(self._total.items())
-            ),
-            "# HELP gb10_health_hot 1 while a part of the node is at a limit of its temperature.",
-            "# TYPE gb10_health_hot gauge",
-            f"gb10_health_hot{{{pairs}}} {int(bool(self._hot_before))}",
-        ]
-        return "\n".join([*lines, ""])
+        counted = [({"rail": number, "event": event}, times) for (number, event), times in sorted(self._total.items())]
+        return metric(
+            "gb10_health_events_total",
+            "counter",
+            "Faults that a rail's devices counted while the rank ran.",
+            self._labels,
+            counted,
+        ) + metric(
+            "gb10_health_hot",
+            "gauge",
+            "1 while a part of the node is at a limit of its temperature.",
+            self._labels,
+            [({}, int(bool(self._hot_before)))],
+        )

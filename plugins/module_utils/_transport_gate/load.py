@@ -12,6 +12,7 @@ from typing import Any
 from .._in_pod.api import timestamp
 from .._kube.labels import LOAD
 from .api import PodApi
+from .metrics import metric
 from .nccl_files import opened
 from .state import Condition
 
@@ -83,10 +84,5 @@ class Load:
         self._write_after = now + _WRITE_EVERY
 
     def _render(self) -> str:
-        pairs = ",".join(f'{key}="{value}"' for key, value in self._labels.items())
-        lines = [
-            "# HELP gb10_load_ended 1 if the rank's last load was ended for its memory, until one succeeds.",
-            "# TYPE gb10_load_ended gauge",
-            f"gb10_load_ended{{{pairs}}} {int(bool(self._ended))}",
-        ]
-        return "\n".join([*lines, ""])
+        text = "1 if the rank's last load was ended for its memory, until one succeeds."
+        return metric("gb10_load_ended", "gauge", text, self._labels, [({}, int(bool(self._ended)))])

@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the state of a rank's transport in Prometheus' text format."""
+"""Write the metrics of a rank in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -45,13 +45,17 @@ def render(
     ``counted`` is the result of ``_rdma.counters.parse_counters``, ``links`` that of ``read_link`` by interface.
     """
     judged = seen.judged
-    said = {"class": judged["transport_class"], "evidence": judged["evidence"], "reason": condition.reason}
-    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _HELP}
+    said: dict[str, object] = {
+        "class": judged["transport_class"],
+        "evidence": judged["evidence"],
+        "reason": condition.reason,
+    }
+    samples: dict[str, list[tuple[Mapping[str, object], float]]] = {name: [] for name in _HELP}
     samples["proven"].append(({}, int(condition.proven)))
-    samples["info"].append((said | {"cause": condition.cause}, 1))
+    samples["info"].append((said | {"reason": condition.reason, "cause": condition.cause}, 1))
     samples["verdict_age_seconds"].append(({}, round(age, 1)))
     for number, rail in enumerate(rails):
-        where = {"rail": str(number), "device": rail.device, "interface": rail.interface}
+        where: dict[str, object] = {"rail": number, "device": rail.device, "interface": rail.interface}
         for name, value in sorted(counted.get("net", {}).get(rail.interface, {}).items()):
             # The other counters are numbers of packets.
             if name in _DIRECTIONS:
@@ -69,16 +73,19 @@ def render(
             samples["link_changes_total"].append((where, changes))
             # The kernel reports -1 Mb/s, or no value, for a link that is down.
             samples["link_speed_bits_per_second"].append((where, max(link["speed"] or 0, 0) * 1_000_000))
-    return "".join(_metric(name, labels, values) for name, values in samples.items() if values)
+    return "".join(
+        metric(f"gb10_transport_{name}", *_HELP[name], labels, values) for name, values in samples.items() if values
+    )
 
 
-def _metric(name: str, labels: Mapping[str, str], samples: Sequence[tuple[Mapping[str, str], float]]) -> str:
-    kind, text = _HELP[name]
-    full = f"gb10_transport_{name}"
-    lines = [f"# HELP {full} {text}", f"# TYPE {full} {kind}"]
+def metric(
+    name: str, kind: str, text: str, labels: Mapping[str, str], samples: Sequence[tuple[Mapping[str, object], float]]
+) -> str:
+    """Return one metric with its samples, each of which adds its own labels to the common ones."""
+    lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
     for own, value in samples:
-        pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**labels, **own}.items())
-        lines.append(f"{full}{{{pairs}}} {value}")
+        pairs = ",".join(f'{key}="{_escaped(str(text))}"' for key, text in {**labels, **own}.items())
+        lines.append(f"{name}{{{pairs}}} {value}")
     return "\n".join(lines) + "\n"
 
 

@@ -17,6 +17,7 @@ from .._host.memory_guard import read
 from .._in_pod.api import timestamp
 from .._kube.labels import MEMORY, MEMORY_OUT
 from .api import PodApi
+from .metrics import metric
 from .state import Condition
 
 _LOOK = "Look for what else uses it: ps aux --sort=-rss and nvidia-smi on the node, or lower mem_fraction_static"
@@ -81,9 +82,8 @@ class NodeMemory:
             self._api.add_event(condition, "")
 
     def _render(self, seen: Reading, step: Step) -> str:
-        pairs = ",".join(f'{key}="{value}"' for key, value in self._labels.items())
         values = (list(_REASONS).index(step), seen.available * 1024)
         return "".join(
-            f"# HELP {name} {text}\n# TYPE {name} gauge\n{name}{{{pairs}}} {value}\n"
+            metric(name, "gauge", text, self._labels, [({}, value)])
             for (name, text), value in zip(_METRICS, values, strict=True)
         )
