@@ -56,6 +56,7 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         findings += found + _lint(plan)
         findings += _idle(options, nodes, profile)
         done += summarize(plan, resolved.memory, full, resolved.image_gb, resolved.image_note)
+        done += [f"context: {one.value} tokens, {one.reason}" for one in findings if one.rule == "profile.context"]
         done += holes(profile, settings) + resolved.published
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]

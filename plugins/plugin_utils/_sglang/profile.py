@@ -26,7 +26,15 @@ from .check import Knowledge, Report, check
 from .facts import GPUS, Facts, Setting
 from .memory import estimate
 from .models import Model, facts_for, find, find_draft, load_models
-from .profile_checks import OWNERS, hardware_findings, image_findings, secret_findings, status_findings, with_sampling
+from .profile_checks import (
+    OWNERS,
+    context_findings,
+    hardware_findings,
+    image_findings,
+    secret_findings,
+    status_findings,
+    with_sampling,
+)
 from .profile_files import images_of, look_up, newest, official_images, select_image
 from .translate import translate
 
@@ -208,7 +216,18 @@ def oldest_nccl(catalogue: Catalogue, carries: Sequence[str]) -> str:
 
 
 OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
-PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware", "swap_gib")
+PLAIN = (
+    "description",
+    "status",
+    "source",
+    "notes",
+    "sglang_version",
+    "patches",
+    "image",
+    "hardware",
+    "swap_gib",
+    "verified",
+)
 
 
 @dataclass(frozen=True)
@@ -363,6 +382,7 @@ def resolve(
     refused = {finding.key for finding in rendered if finding.rule == "translate.refused"}
     judged = [f for f in judged if f.rule != "flag.too_new" or f.key not in refused]
     findings += [*judged, *memory.findings, *patches.findings]
+    findings += context_findings(merged, facts.max_context, image, where)
     findings += hardware_findings(hardware, platform, where)
     contains, pinned = (listed.sglang, listed.reference) if listed else ("", "")
     findings += image_findings(image, contains, pinned, version, where, newest(images).sglang)

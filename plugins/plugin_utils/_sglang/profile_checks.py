@@ -129,6 +129,34 @@ def status_findings(merged: Mapping[str, Any], version: Version, where: str) -> 
     return [Finding(severity, "profile.broken", "status", "broken", reason, remedy, where, source)]
 
 
+def context_findings(merged: Mapping[str, Any], most: int | None, image: str, where: str) -> list[Finding]:
+    """Note up to which length of a prompt somebody has seen right answers of the preset on this image, if not further.
+
+    ``most`` is the model's own context. Servers answered with one token over and over from 120,000 tokens on while
+    their profile promised 262,144 (sglang#36537).
+    """
+    args = merged.get("server_args") or {}
+    promised, known = args.get("context_length") or most, merged.get("verified")
+    if not isinstance(promised, int) or args.get("is_embedding"):
+        return []
+    remedy = "Run playbook verify with -e nccl_verify_answers=full before you rely on long prompts"
+    if not known:
+        reason = "nobody is known to have verified the answers to long prompts"
+    elif _digest(known["image"]) != _digest(image):
+        reason = (
+            f"answers were verified up to {known['tokens']} tokens on another image, {known['image']} ({known['by']})"
+        )
+    elif known["tokens"] < promised:
+        reason = f"not verified beyond {known['tokens']} tokens ({known['by']})"
+    else:
+        return []
+    return [Finding("info", "profile.context", "context_length", promised, reason, remedy, where)]
+
+
+def _digest(image: str) -> str:
+    return image.rpartition("@")[2]
+
+
 def hardware_findings(hardware: str, platform: str | None, where: str) -> list[Finding]:
     """Report a profile that was written for another platform than the nodes', if that is known."""
     if platform in (None, hardware):

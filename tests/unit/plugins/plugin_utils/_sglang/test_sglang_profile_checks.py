@@ -90,3 +90,29 @@ def test_a_malformed_file_is_named(tmp_path: Path, name: str) -> None:
     write(tmp_path / name, [])
     with pytest.raises(ValueError, match=name.rpartition("/")[2]):
         Library.load([tmp_path])
+
+
+SEEN = {"tokens": 200_000, "by": "somebody, 2026-09-08", "image": "x/y@sha256:" + "1" * 64}
+
+
+@pytest.mark.parametrize(
+    ("promised", "seen", "said"),
+    [
+        (262_144, SEEN, "not verified beyond 200000 tokens (somebody, 2026-09-08)"),
+        (
+            262_144,
+            SEEN | {"image": "a/b@sha256:" + "2" * 64},
+            "answers were verified up to 200000 tokens on another image",
+        ),
+        (262_144, None, "nobody is known to have verified the answers to long prompts"),
+        (None, SEEN | {"image": "a/b"}, "answers were verified up to 200000 tokens on another image, a/b"),
+        (200_000, SEEN, ""),
+    ],
+)
+def test_a_plan_notes_the_context_that_nobody_verified(promised: int | None, seen: Any, said: str) -> None:
+    args = {"page_size": 16} | ({"context_length": promised} if promised else {})
+    model = {"repo": "org/Mine", "arch": "Qwen3MoeForCausalLM", "max_context": 262_144}
+    found = resolve(PROFILE | {"model": model, "patches": [], "server_args": args, "verified": seen}).findings
+    told = [(one.severity, one.reason) for one in found if one.rule == "profile.context"]
+    assert [severity for severity, _reason in told] == ["info"] * bool(said)
+    assert not said or told[0][1].startswith(said)
