@@ -189,7 +189,7 @@ class Server:
     def watch(self) -> None:
         """Let the gate's sidecar ask three times."""
         api = Api()
-        asked = gate.Answers(self.port, api, {}, enforce=True)  # type: ignore[arg-type]
+        asked = gate.Answers(two.ROOT, self.port, api, {}, enforce=True)  # type: ignore[arg-type]
         begun = time.monotonic()
         for _ in range(3):
             asked.step(float("inf"))

@@ -80,7 +80,7 @@ def pages() -> dict[str, str]:
     kept: Any = SimpleNamespace(set_condition=lambda *_: None, add_event=lambda *_: None)
     memory = NodeMemory(Limits(warn=5, stop=4, full=20, hold=10), kept, {"instance": "g", "rank": "0"})
     memory.step(time.monotonic())
-    answers = Answers(free_port(), kept, {"instance": "g", "rank": "0"}, enforce=False)
+    answers = Answers(HERE, free_port(), kept, {"instance": "g", "rank": "0"}, enforce=False)
     answers.step(time.monotonic())
     health = Health((rail,), str(HERE), kept, {"instance": "g", "rank": "0"})
     health.step(time.monotonic())

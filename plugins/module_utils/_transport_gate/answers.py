@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ask the server of rank 0 a tiny question now and then, and say when the answer is no language any more.
 
+It also asks at once when front_door.py notes that a client's answer repeats one character, as broken engines do.
+
 A server whose /health is green may answer with one token over and over. Only such an answer counts: a wrong sum, a
 thought that the limit cuts off, a server that is busy or refuses says nothing about the engine.
 """
@@ -12,6 +14,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from .._in_pod.api import timestamp
@@ -23,6 +26,8 @@ from .state import Condition
 
 # Seconds between two questions, after garbage or while the server starts, and after the server refused a question.
 _EVERY, _AGAIN, _REFUSED = 300.0, 20.0, 3600.0
+# The file that front_door.py touches.
+SUSPECT = "suspect"
 # Seconds that an answer may take, and tokens that it may have
 _LIMIT, _TOKENS = 60.0, 16
 # So many answers in a row must be garbage.
@@ -41,10 +46,15 @@ def garbled(text: str) -> bool:
 
 
 class Answers:
-    """Asks, and publishes what changed. ``enforce``: garbage takes the head out of the Service."""
+    """Asks, and publishes what changed. ``enforce``: garbage takes the head out of the Service.
 
-    def __init__(self, port: int, api: PodApi, labels: Mapping[str, str], enforce: bool) -> None:
+    The server owns the directory ``base``, so that of its file only the time is read, and it can hurry no question
+    more than those after garbage.
+    """
+
+    def __init__(self, base: Path, port: int, api: PodApi, labels: Mapping[str, str], enforce: bool) -> None:
         self.text = ""
+        self._base, self._noted, self._asked = base, 0, float("-inf")
         self._port, self._api, self._labels, self._enforce = port, api, labels, enforce
         self._counts = dict.fromkeys(_RESULTS, 0)
         self._ask_after, self._garbage, self._said = 0.0, 0, ""
@@ -58,7 +68,9 @@ class Answers:
 
     def step(self, now: float) -> None:
         """Ask if it is time, and publish; raise OSError, HTTPException or ValueError of the API."""
-        if now >= self._ask_after:
+        noted = self._note()
+        if now >= self._ask_after or (noted not in (0, self._noted) and now - self._asked >= _AGAIN):
+            self._noted, self._asked = noted, now
             result, wait = self._ask()
             self._counts[result] += 1
             # No answer neither proves garbage nor takes it back.
@@ -74,6 +86,13 @@ class Answers:
             if not (condition.proven and (before is None or before.proven)):
                 self._api.add_event(condition, "Answers")
             self._published, self._since = condition, since
+
+    def _note(self) -> int:
+        """Return when an answer was noted last, 0 if none was since the server's start."""
+        try:
+            return (self._base / SUSPECT).lstat().st_mtime_ns
+        except OSError:
+            return 0
 
     def _ask(self) -> tuple[Literal["right", "unclear", "none", "garbage"], float]:
         """Return what became of one question, and the seconds until the next one."""

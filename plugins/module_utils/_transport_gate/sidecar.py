@@ -312,7 +312,7 @@ def work(options: argparse.Namespace) -> None:
             memory = NodeMemory(gate.memory, api, gate.labels, phase=lambda: load.phase)
         answers = None
         if gate.answers != "off":
-            answers = Answers(gate.port, api, gate.labels, gate.answers == "enforce")
+            answers = Answers(options.nccl_logs, gate.port, api, gate.labels, gate.answers == "enforce")
         health = Health(gate.rails, gate.sysfs_root, api, gate.labels)
         evidence = Evidence(options.nccl_logs, gate.rails, gate.sysfs_root)
         serve_metrics(gate, watch, memory, evidence, answers, health, load)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.answers import SUSPECT
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import PUBLISHED
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import own_addresses
 
@@ -146,3 +148,43 @@ def test_the_module_sees_its_arguments_and_not_the_doors_directory(tmp_path: Pat
         [*words[:2], "none"], check=False, env={"GB10_POD_IPS": POD}, capture_output=True, text=True
     )
     assert (lacking.returncode, lacking.stderr.strip()) == (1, "this image has no module none")
+
+
+def chunk(text: str, name: str = "content") -> bytes:
+    return b"data: " + json.dumps({"id": "1", "choices": [{"delta": {name: text}}]}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    ("bodies", "noted"),
+    [
+        ([chunk("!")] * 64, True),
+        ([chunk("!")] * 63, False),
+        ([chunk("Right: "), *[chunk("! !! ", "reasoning_content")] * 30], True),
+        ([json.dumps({"text": "Yes." + "!" * 80, "meta_info": {}}).encode()], True),
+        ([json.dumps({"text": "!" * 80 + "Yes."}).encode()], False),
+        ([chunk("-")] * 100, False),
+        ([chunk("a b"), chunk('"')] * 100, False),
+        ([chunk("")] * 100, False),
+        ([b"!" * 200, b'"content": "' + b"!" * 200, b""], False),
+    ],
+)
+def test_an_answer_that_ends_in_one_character_is_noted_for_the_sidecar(
+    bodies: list[bytes], noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = runpy.run_path(str(FILE))
+    (tmp_path / "17").mkdir()
+    monkeypatch.setenv("NCCL_DEBUG_FILE", f"{tmp_path}/17/%h.%p")
+    sent: list[object] = []
+
+    async def send(message: object) -> None:
+        sent.append(message)
+
+    async def answer() -> None:
+        passed = door["watched"](send)
+        await passed({"type": "http.response.start", "status": 200})
+        for body in bodies:
+            await passed({"type": "http.response.body", "body": body})
+
+    asyncio.run(answer())
+    assert [message["body"] for message in sent[1:]] == bodies  # type: ignore[index]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [SUSPECT] * noted

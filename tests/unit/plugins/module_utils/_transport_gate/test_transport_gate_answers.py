@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,10 +86,12 @@ class Api:
 NOISE = "!" * 16
 
 
-def asking(monkeypatch: pytest.MonkeyPatch, server: Server, enforce: bool = False) -> answers.Answers:
+def asking(
+    monkeypatch: pytest.MonkeyPatch, server: Server, enforce: bool = False, base: Path = Path("/none")
+) -> answers.Answers:
     monkeypatch.setattr(answers, "ask", server)
     monkeypatch.setattr(answers.time, "monotonic", lambda: 0.0)
-    return answers.Answers(9, Api(), {"instance": "g", "rank": "0"}, enforce)  # type: ignore[arg-type]
+    return answers.Answers(base, 9, Api(), {"instance": "g", "rank": "0"}, enforce)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -139,6 +143,28 @@ def test_a_question_is_asked_rarely(said: str, pause: float, monkeypatch: pytest
     for now, asked in ((1.0, 1), (pause - 1.0, 1), (pause + 0.0, 2)):
         watch.step(now)
         assert len(server.asked) == asked
+
+
+def test_an_answer_of_a_client_that_repeats_one_character_makes_it_ask_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server owns the file: it may be a link to nothing, and it may be touched all the time."""
+    server = Server("SUM")
+    watch = asking(monkeypatch, server, base=tmp_path)
+    watch.step(1.0)
+    asked = []
+    for now in range(2, 60):
+        if now == 10:
+            (tmp_path / answers.SUSPECT).symlink_to("nothing")
+        if now > 40:
+            os.utime(tmp_path / answers.SUSPECT, ns=(now, now), follow_symlinks=False)
+        before = len(server.asked)
+        watch.step(float(now))
+        asked += [now] * (len(server.asked) - before)
+    assert asked == [21, 41]
+    (tmp_path / answers.SUSPECT).unlink()
+    watch.step(100.0)
+    assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize(("enforce", "status"), [(True, 503), (False, 200)])
