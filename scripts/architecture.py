@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the layers of plugins/, read from its imports, into docs/architecture.md; ``--check`` only compares."""
+"""Write the layers of plugins/, read from its imports, into docs/architecture.md; ``--check`` only compares.
+
+``--count`` prints how many packages, files, lines and functions plugins/ has, and what has one importer. With ``--count
+FIRST LAST`` it prints the modules through which a value can pass from one module to the other, for example
+``--count action.fabric_plan module_utils._host.interfaces``: those that import each other in between.
+"""
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -83,20 +89,21 @@ def edges() -> dict[str, set[str]]:
     return graph
 
 
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        other = waiting.pop()
+        if other not in found:
+            found.add(other)
+            waiting += graph[other]
+    return found
+
+
 def without_shortcuts(graph: dict[str, set[str]]) -> dict[str, set[str]]:
     """Remove an import if other imports connect the same packages, so that the table stays readable."""
 
-    def reachable(start: str) -> set[str]:
-        found: set[str] = set()
-        waiting = list(graph[start])
-        while waiting:
-            other = waiting.pop()
-            if other not in found:
-                found.add(other)
-                waiting += graph[other]
-        return found
-
-    beyond = {box: reachable(box) for box in graph}
+    beyond = {box: _reachable(graph, box) for box in graph}
     return {
         box: {other for other in others if not any(other in beyond[via] for via in others - {other})}
         for box, others in graph.items()
@@ -111,5 +118,36 @@ def layers() -> str:
     return table(["package", "imports"], rows)
 
 
+def imports() -> dict[str, set[str]]:
+    """Return what each module of plugins/ imports from plugins/."""
+    every = {module_name(path): path for path in files()}
+    return {name: {other for other in imported_names(path) if other in every} for name, path in every.items()}
+
+
+def count() -> str:
+    """Return the size of plugins/, and the modules of packages that exactly one other imports."""
+    graph = imports()
+    functions = sum(isinstance(node, ast.FunctionDef) for path in files() for node in ast.walk(tree(path)))
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files())
+    python = len([*PLUGINS.rglob("*.py")])
+    packages = [box for box in edges() if box.split(".")[0] in UTILS]
+    importers = {name: [other for other in graph if name in graph[other]] for name in graph}
+    single = [
+        f"{name} <- {found[0]}" for name, found in importers.items() if unit(name) in packages and len(found) == 1
+    ]
+    size = f"{len(packages)} packages, {python} files, {lines} lines, {functions} functions"
+    return "\n".join([f"{size}, {len(single)} with one importer", *single])
+
+
+def way(first: str, last: str) -> str:
+    """Return the modules that ``first`` imports, directly or not, and that import ``last``."""
+    graph = imports()
+
+    between = sorted(name for name in {first, *_reachable(graph, first)} if last in {name, *_reachable(graph, name)})
+    return "\n".join([f"{len(between)} modules", *between])
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--count"]:
+        run(lambda: print(way(*sys.argv[2:4]) if sys.argv[2:] else count()) or 0)
     run(lambda: main(__doc__, lambda: {PAGE: {"layers": layers()}}))
