@@ -22,6 +22,7 @@ from ansible.vars.manager import VariableManager
 from ansible_collections.gb10.cluster.plugins.action import inventory_new
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import inventory as reported
 from cabling_samples import facts, ring
+from seen import Seen
 
 PLAIN = re.compile(r"[A-Za-z0-9_./:@ -]*")
 HOSTS = ("192.168.10.11", "192.168.10.12", "192.168.10.13")
@@ -230,22 +231,6 @@ def test_an_honest_inventory_has_every_value_that_hosts_may_choose(tmp_path: Pat
         "gb10_models_dir": "/data/models",
         "gb10_management_interface": "enP7s7",
     }
-
-
-class Seen(dict[str, Any]):
-    """Facts that record which of them are read."""
-
-    def __init__(self, facts_of: dict[str, Any]) -> None:
-        super().__init__(facts_of)
-        self.read: set[str] = set()
-
-    def __getitem__(self, key: str) -> Any:
-        self.read.add(key)
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.read.add(key)
-        return super().get(key, default)
 
 
 def test_no_other_fact_is_read() -> None:
