@@ -241,7 +241,7 @@ class Trial:
                     assert not self.confirmed, "confirmed after its undo began"
 
     def end(self, pending: record.Manifest | None, then_another: bool) -> None:
-        """Mend the fault; the undo must finish, it is too late for a confirmation, and nothing is in the next one's way."""
+        """Mend the fault; the undo must finish, it is too late for a confirmation, and another change is possible."""
         assert self.host.unit_runs() == 0
         assert self.host.pending() is None
         assert self.host.is_new() if self.confirmed else self.host.is_old()
