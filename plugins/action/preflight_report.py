@@ -55,10 +55,12 @@ class ActionModule(ControllerAction):
             file.write_text(describe_hosts(hosts, findings), encoding="utf-8")
             report += f"\n{file} has the facts of all hosts without names, addresses and serial numbers."
         failed = has_errors(findings) and options["refuse"] and not options["doctor"]
+        told = [{**one.as_dict(), "layer": one.rule.split(".")[1]} for one in findings]
         return {
             "changed": False,
             "failed": failed,
-            "findings": [{**one.as_dict(), "layer": one.rule.split(".")[1]} for one in findings],
+            "findings": told,
+            "ansible_facts": {"gb10_preflight_findings": told},
             **({"msg": "Not ready; nothing was changed.", "report": report} if failed else {"msg": report}),
         }
 

@@ -12,8 +12,7 @@ version_added: 0.1.0
 description:
   - Calls the collection kubernetes.core, which applies on the server.
   - A field that another manager has set otherwise, such as Argo CD, ends the module with the names of both. A field
-    that
-    somebody set by hand, for example with C(kubectl edit), is set again, with a warning.
+    that somebody set by hand, for example with C(kubectl edit), is set again, with a warning.
   - On the controller it needs no Python of its own, and shows the difference of every object.
 author: The gb10.cluster authors (@gb10)
 requirements:

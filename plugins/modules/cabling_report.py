@@ -11,11 +11,9 @@ short_description: Draw the cabling of all hosts, and compare it with the invent
 version_added: 0.1.0
 description:
   - Joins the facts of M(gb10.cluster.cabling_info) of the given hosts. Ports that see each other are on one cable, or
-    on one switch if they
-    are more than two.
+    on one switch if they are more than two.
   - Names cables between the same cages, crossed or missing halves, slow ports, narrow PCIe links, an MTU that does not
-    pass and second
-    cables between two hosts.
+    pass and second cables between two hosts.
   - Runs on the controller.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.readonly]
@@ -47,8 +45,7 @@ svg:
 map:
   description:
     - The same as an inventory file, which replaces the rails of the inventory before it. Empty if a host was not read,
-      if the inventory has
-      cables to other hosts, and if there are no cables.
+      if the inventory has cables to other hosts, and if there are no cables.
   returned: always
   type: str
 matches:
@@ -58,8 +55,7 @@ matches:
 fitting:
   description:
     - Topology and rails (C(group)) and C(gb10_fabric_pfs) (C(hosts)) that fit the cables. A rail of the inventory that
-      joins the same hosts
-      keeps its name and blocks. Others are new.
+      joins the same hosts keeps its name and blocks. Others are new.
   returned: always
   type: dict
 findings:

@@ -11,9 +11,8 @@ short_description: Read what a cluster offers that serving needs
 version_added: 0.1.0
 description:
   - Reads version, API groups, nodes, DaemonSets, runtime classes, storage classes, ingress classes, the policies of
-    NVIDIA's
-    operators and of the SR-IOV operator, and one namespace of a cluster that somebody else runs.
-    It changes nothing, and reads no Secret and no environment of a pod.
+    NVIDIA's operators and of the SR-IOV operator, and one namespace of a cluster that somebody else runs. It changes
+    nothing, and reads no Secret and no environment of a pod.
   - What the kubeconfig may not read is returned in RV(unread), and is no error.
 author: The gb10.cluster authors (@gb10)
 requirements:

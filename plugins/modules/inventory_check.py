@@ -17,8 +17,7 @@ description:
     whose template needs facts is checked as soon as a later playbook of the same run has them.
   - Fails if a host of the play failed in an earlier playbook of the same run, with which Ansible itself would go on.
   - With C(gb10_kubernetes_provider) V(existing), hosts in C(gb10_servers) are not needed, the kubeconfig and its
-    context must be set,
-    and variables that only K3s uses are named.
+    context must be set, and variables that only K3s uses are named.
   - Rejects an inventory variable that has the name of a short command-line variable, such as C(profile), and a misspelt
     one after C(-e).
   - Rejects a template that uses an unknown variable, a name of a host that Kubernetes refuses, and a file of
@@ -37,8 +36,7 @@ options:
   plans:
     description:
       - The plans that the playbook makes. What they would refuse is reported together with everything else, except for
-        what only
-        follows from a mistake that is reported already.
+        what only follows from a mistake that is reported already.
     type: list
     elements: str
     choices: [fabric, serving]

@@ -15,8 +15,7 @@ description:
   - Finds out topology, rails, PFs, management interface and network, VF count, user and a directory for models, and
     gives node ids.
   - Fails if the directory is not empty or a host was not read. Also fails, with the inventory written, if the fabric of
-    this inventory cannot
-    be planned. Runs on the controller.
+    this inventory cannot be planned. Runs on the controller.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.readonly]
 options:

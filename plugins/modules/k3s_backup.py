@@ -11,8 +11,7 @@ short_description: Write the state of a running K3s server into an archive
 version_added: 0.1.0
 description:
   - Copies the SQLite database of a single server through SQLite, while K3s runs, and packs it with certificates, tokens
-    and configuration. Of one
-    of several servers, packs the snapshots of etcd that are there.
+    and configuration. Of one of several servers, packs the snapshots of etcd that are there.
   - Reads the archive as a restore does, and keeps it only if it is whole.
 author: The gb10.cluster authors (@gb10)
 attributes:

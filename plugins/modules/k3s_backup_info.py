@@ -13,8 +13,7 @@ description:
   - Reads an archive that playbook backup wrote, without unpacking it, and reports whatever such an archive cannot
     contain.
   - An archive has files of K3s's configuration and state, and directories. Links, devices, absolute names, C(..), other
-    paths, the setuid bit,
-    more than 20,000 files and more than 64 GiB are refused. Runs on the controller.
+    paths, the setuid bit, more than 20,000 files and more than 64 GiB are refused. Runs on the controller.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.readonly]
 options:

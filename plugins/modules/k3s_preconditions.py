@@ -49,9 +49,8 @@ options:
   settings:
     description: >-
       Settings that a running cluster cannot change, by their names in K3s's C(config.yaml): V(data-dir),
-      V(cluster-cidr), V(service-cidr),
-      V(cluster-dns), V(secrets-encryption), V(node-ip) and V(flannel-iface). Another value than that of a started K3s
-      is an error.
+      V(cluster-cidr), V(service-cidr), V(cluster-dns), V(secrets-encryption), V(node-ip) and V(flannel-iface). Another
+      value than that of a started K3s is an error.
     type: dict
     default: {}
   controller_time:
@@ -72,8 +71,7 @@ options:
   facts:
     description: >-
       What M(gb10.cluster.preflight_info) returned as C(gb10_preflight) earlier in this run. The module reads the host
-      itself
-      if this is empty, or if O(data_dir) is not the first of its disks.
+      itself if this is empty, or if O(data_dir) is not the first of its disks.
     type: dict
     default: {}
 """

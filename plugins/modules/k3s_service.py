@@ -11,8 +11,8 @@ short_description: Start K3s, and say why it did not start
 version_added: 0.1.0
 description:
   - Starts, restarts and enables the service of K3s. A server may end while etcd takes in another one, so a start that
-    fails is tried a second
-    time. If that fails too, the message quotes the last fatal line that K3s wrote to the journal.
+    fails is tried a second time. If that fails too, the message quotes the last fatal line that K3s wrote to the
+    journal.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.converging]
 options:

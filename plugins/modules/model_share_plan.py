@@ -11,8 +11,7 @@ short_description: Plan which node downloads which files of models, and which no
 version_added: 0.1.0
 description:
   - Joins the results of M(gb10.cluster.model_stock_info). Each file that no node has is downloaded by one node. The
-    others copy it over the
-    fabric, from all nodes that have it by then.
+    others copy it over the fabric, from all nodes that have it by then.
   - Fails with all problems at once, before the first byte, if a disk is too small or the hub can't be reached.
   - Runs on the controller.
 author: The gb10.cluster authors (@gb10)
@@ -25,8 +24,7 @@ options:
   models:
     description:
       - The models, each with C(repo) and C(revision). The controller reads their lists of files from the hub, and a
-        node with another list is an
-        error. Of a model that it can't read, all nodes that read a list must agree.
+        node with another list is an error. Of a model that it can't read, all nodes that read a list must agree.
     type: list
     elements: dict
     default: []

@@ -12,22 +12,17 @@ version_added: 0.1.0
 description:
   - Decides for every rank whether NCCL took RDMA or fell back to TCP, and fails unless O(expect) is proved.
   - With O(files), O(pods) or O(text), it reads NCCL's logs there. Only channel lines prove a transport. A selected
-    network, a
-    list of devices or a missing line proves nothing, unless O(expect.allow_unknown) is set.
+    network, a list of devices or a missing line proves nothing, unless O(expect.allow_unknown) is set.
   - A text that a server printed proves nothing, because a prompt can make a server print such lines, unless
     O(text_proves) is set.
   - With O(plan) alone, in a task of role nccl_verify, it proves the transport of the running group. It checks the NCCL
-    environment of
-    every rank, sends generations through the head, judges the files that NCCL wrote in every pod, compares the counters
-    of RDMA devices
-    and interfaces with that verdict, compares both with the bytes that the model has to exchange, and can measure an
-    all-reduce. All
-    other options are then those of the role. It prints each step when it begins, and a progress line every 30 seconds.
+    environment of every rank, sends generations through the head, judges the files that NCCL wrote in every pod,
+    compares the counters of RDMA devices and interfaces with that verdict, compares both with the bytes that the model
+    has to exchange, and can measure an all-reduce. All other options are then those of the role. It prints each step
+    when it begins, and a progress line every 30 seconds.
   - When a step of that proof fails, the module still judges files and counters, because they show most causes. It
-    prints one screen at
-    the end of the run, with the causes that no other one explains, their remedies and the line that shows them.
-    C(proof.json) beside
-    the logs has the complete result.
+    prints one screen at the end of the run, with the causes that no other one explains, their remedies and the line
+    that shows them. C(proof.json) beside the logs has the complete result.
   - Logs are read as streams, so memory use does not depend on their length.
   - The module writes only copies of what it read, and never reports a change.
 author: The gb10.cluster authors (@gb10)
@@ -314,8 +309,7 @@ proof:
     image_verdict:
       description: >-
         What the image said of its command line before the group started in this run, with the arguments that it
-        resolved; empty if it was not
-        asked.
+        resolved; empty if it was not asked.
       type: dict
     causes:
       description: Probable causes, best first, each with its remedy, its confidence and the log line that shows it.
@@ -355,8 +349,7 @@ proof:
         - The path of the bytes that the model had to exchange, V(rdma), V(tcp), V(mixed) or V(unexplained), without
           NCCL's log.
         - C(ranks) has the predicted and the counted bytes of every pod. Without a prediction C(verdict) is none and
-          C(msg)
-          says why.
+          C(msg) says why.
         - C(group) has those of all pods together, and C(algorithms) what NCCL's files say that it takes, by size.
       returned: success
       type: dict

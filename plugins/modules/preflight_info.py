@@ -42,10 +42,8 @@ options:
   keep_unread:
     description:
       - A host that can't be read, for example because ssh does not know its key, stays in the play without facts,
-        instead
-        of failing alone. M(gb10.cluster.preflight_report) then reports why, together with the errors of all other
-        hosts,
-        and fails.
+        instead of failing alone. M(gb10.cluster.preflight_report) then reports why, together with the errors of all
+        other hosts, and fails.
     type: bool
     default: false
 """

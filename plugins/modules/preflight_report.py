@@ -35,8 +35,7 @@ options:
     description:
       - Free space, in GiB, required for every path that was read.
       - A negative number means what the planned group needs on the host, which is the image and the weights that are
-        not there
-        yet, and what has to stay free for the kubelet. If no profile can be resolved, these are 100 GiB.
+        not there yet, and what has to stay free for the kubelet. If no profile can be resolved, these are 100 GiB.
     type: float
     default: -1
   min_rate_gbps:
@@ -64,8 +63,7 @@ options:
   doctor:
     description:
       - File on the controller that gets the facts of all hosts, without names, addresses and serial numbers, in the
-        form of
-        C(meta/combinations.yml). The task does not fail then.
+        form of C(meta/combinations.yml). The task does not fail then.
     type: path
     default: ''
   neighbours:
@@ -90,6 +88,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+ansible_facts:
+  description: The findings as C(gb10_preflight_findings), a fact of every host of the play.
+  returned: success
+  type: dict
 findings:
   description:
     - All findings, worst first, each with C(severity), C(rule), C(layer), C(key), C(value), C(reason), C(remedy),
@@ -100,8 +102,7 @@ findings:
 msg:
   description:
     - The report as text, with one line per host and port, followed by all findings. If a finding is an error, the
-      report
-      is displayed at the end of the output, and the message only counts the errors.
+      report is displayed at the end of the output, and the message only counts the errors.
   returned: always
   type: str
 """

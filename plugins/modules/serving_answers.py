@@ -13,8 +13,8 @@ description:
   - Asks the served model questions whose answers are known, because a server whose health check passes may answer with
     one token over and over.
   - Asks one stream, the same prompt again at temperature 0, four streams at once, a call of a tool and a thought where
-    the command line has the parsers,
-    and for a note in the middle of a long prompt. It ends with the first of these that has a wrong answer.
+    the command line has the parsers, and for a note in the middle of a long prompt. It ends with the first of these
+    that has a wrong answer.
   - Prints one screen at the end of the run if an answer is wrong or none comes. It has what was asked, what came, and
     the settings under suspicion.
   - The requests are sent inside the head's pod. A model that only embeds is not asked.

@@ -11,8 +11,7 @@ short_description: Ask a running group one question
 version_added: 0.1.0
 description:
   - Sends one question to the head of a serving group, and shows the answer while it arrives, with the time to the first
-    token and the tokens per
-    second.
+    token and the tokens per second.
   - The request is sent inside the head's pod, so it needs no address and no forwarded port, and the way to the
     controller is not measured.
   - A gateway and its API key are not used.

@@ -16,12 +16,9 @@ description:
     for. It stops as soon as waiting cannot help, for example when a rank has crashed repeatedly with the same failure
     or a network attachment is missing.
   - If the group does not become ready, the module fails. One screen at the end of the run says what the ranks share and
-    how they
-    differ, the cause that no other one explains, its remedy and the line that shows it. The complete result, with the
-    Warning
-    events and the last log lines of the ranks in trouble, goes to C(failed-INSTANCE.txt) in C(gb10_results_dir),
-    readable by its
-    owner only and without secrets.
+    how they differ, the cause that no other one explains, its remedy and the line that shows it. The complete result,
+    with the Warning events and the last log lines of the ranks in trouble, goes to C(failed-INSTANCE.txt) in
+    C(gb10_results_dir), readable by its owner only and without secrets.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes
@@ -125,8 +122,7 @@ hints:
   elements: list
 last_hang:
   description: When and why the group hung last, from the log of its supervisor; empty if it never did, or with
-    O(wait_timeout) or
-    O(head_command).
+    O(wait_timeout) or O(head_command).
   returned: always
   type: str
 head_output:

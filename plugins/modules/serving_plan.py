@@ -77,8 +77,7 @@ findings:
 msg:
   description:
     - Model, preset, release, image, what is downloaded, memory, endpoint, and one line per rank; with C(-v) also the
-      command of
-      the head and the arithmetic of the memory.
+      command of the head and the arithmetic of the memory.
     - If the group cannot be planned, the number of errors; all findings are printed at the end of the run.
   returned: always
   type: str

@@ -41,9 +41,9 @@ class ActionModule(ActionBase):
         state = {"open": False, "kernel_after": "new"}
         wrong = times <= task_vars["fails"].count(f"{what} {host}")
         result = {"failed": wrong, "msg": f"{what} of {host} is wrong"}
-        facts = {"gb10_serving_plan": task_vars["plan"]} if what == "serving_plan" else {}
-        result |= {"reboot": False, "busy": False, "found": {"state": state}, "findings": []}
-        return {**result, "ansible_facts": facts}
+        own = {"serving_plan": {"gb10_serving_plan": task_vars["plan"]}, "preflight": {"gb10_preflight_findings": []}}
+        result |= {"reboot": False, "busy": False, "found": {"state": state}}
+        return {**result, "ansible_facts": own.get(what, {})}
 """
 
 
