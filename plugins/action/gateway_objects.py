@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown_warnings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import router
@@ -48,6 +48,6 @@ class ActionModule(ControllerAction):
             "changed": False,
             "objects": objects,
             "revision": objects[-1]["spec"]["template"]["metadata"]["labels"][REVISION],
-            "warnings": [str(one) for one in found],
+            "warnings": shown_warnings(found),
             "msg": "\n".join(f"{one.name}: {one.url}" for one in chosen) or "No group is behind the gateway.",
         }

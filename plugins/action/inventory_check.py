@@ -17,8 +17,12 @@ from ansible.errors import AnsibleActionFail, AnsibleError, AnsibleParserError
 from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import place_of, tags_of_run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown_warnings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import (
+    has_password,
+    place_of,
+    tags_of_run,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.checks import USUAL_VFS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
@@ -32,6 +36,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.options import ROLE, serving_defaults, serving_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
+    CLUSTER,
     FOREIGN,
     GROUPS,
     NODES,
@@ -87,25 +92,28 @@ class ActionModule(ControllerAction):
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
         extra = load_extra_vars(self._loader)
         sources = context.CLIARGS.get("inventory") or ()
-        unread = check_sources(sources) or check_text(sources, password=_has_password())
+        unread = check_sources(sources) or check_text(sources, password=has_password())
         if unread:
             return _result(unread, {})
         variables = self._variables(known, hosts, task_vars["hostvars"])
         findings = check_groups(groups, needed_groups(variables, options["groups"]))
-        findings += check_servers(variables, groups)
+        # A host without a group may be one of a group with a misspelt name.
+        findings = findings or check_servers(variables, groups)
         findings += check_variables(known, variables, extra)
         findings += check_ports(known, variables)
         findings += check_provider(variables, options["provider"])
         findings += check_node_names(variables, groups.get(NODES, []) if "serving" in options["plans"] else [])
         directories = {str(task_vars["hostvars"][host].get("inventory_dir") or "") for host in hosts} - {""}
-        unread = check_files(map(Path, sorted(directories)), groups, task_vars["hostvars"])
+        unread = check_files(map(Path, sorted(directories)), {*groups, *GROUPS}, task_vars["hostvars"])
         unread += check_places(map(Path, sorted(directories)), groups, Path.cwd())
         findings += unread
         findings += _tags(task_vars)
         findings += check_strategy(*config.get_config_value_and_origin("DEFAULT_STRATEGY"))
-        # Without the variables of an unread file, the plans would only report what follows from it.
-        if options["plans"] and groups.get(NODES) and not has_errors(unread):
-            findings += self._plans(options["plans"], wrong_variables(known, findings), variables, task_vars)
+        # Without the variables of an unread file or group, the plans would only report what follows from it.
+        if options["plans"] and groups.get(NODES) and groups.get(CLUSTER) and not has_errors(unread):
+            told = {(f.key, f.where) for f in findings}
+            planned = self._plans(options["plans"], wrong_variables(known, findings), variables, task_vars)
+            findings += [f for f in planned if (f.key, f.where) not in told]
         return _result(_placed(findings, task_vars["hostvars"]), _open(known, variables))
 
     def _later(self, known: Known, later: Mapping[str, list[str]], hostvars: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +203,7 @@ def _result(findings: list[Finding], later: Mapping[str, list[str]]) -> dict[str
         "failed": failed,
         **({} if failed else {"later": later}),
         "findings": [finding.as_dict() for finding in findings],
-        "warnings": [] if failed else [str(finding) for finding in findings],
+        "warnings": [] if failed else shown_warnings(findings),
         "msg": f"Nothing was changed.\n{format_findings(findings)}" if failed else "The inventory can be used.",
     }
 
@@ -223,12 +231,6 @@ def _tags(task_vars: Mapping[str, Any]) -> list[Finding]:
     return [] if known is None else check_tags(asked, known)
 
 
-def _has_password() -> bool:
-    given = any(context.CLIARGS.get(name) for name in ("ask_vault_pass", "vault_ids", "vault_password_files"))
-    settings = ("DEFAULT_VAULT_PASSWORD_FILE", "DEFAULT_VAULT_IDENTITY_LIST", "DEFAULT_ASK_VAULT_PASS")
-    return given or any(config.get_config_value(name) for name in settings)
-
-
 def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
     """Return the variables of a host. Raise AnsibleActionFail with the file and line that can't be read."""
     try:
@@ -238,7 +240,7 @@ def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
         place = getattr(error.__context__, "obj", None)
         # The content of a file that is encrypted comes as bytes.
         shown = f"variables of {host}" if place is None or isinstance(place, bytes) else place
-        password = "Give the password with which it was encrypted." if _has_password() else "Add --ask-vault-pass (-J)."
+        password = "Give the password with which it was encrypted." if has_password() else "Add --ask-vault-pass (-J)."
         remedy = password if "vault" in error.message else "Correct this file."
         raise AnsibleActionFail(f"{shown}: {error.message} Nothing was changed. {remedy}") from None
     return values

@@ -10,8 +10,9 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import hold
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import hold, width
 from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed_text
+from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import fold
 
 
 class ActionModule(ControllerAction):
@@ -30,6 +31,8 @@ class ActionModule(ControllerAction):
             )
         if options["at_end"]:
             return {"changed": False, "msg": text, **hold(text)}
+        if options["wrap"]:
+            text = "\n".join(fold(text, width()))
         alone = self._task.run_once or len(task_vars["ansible_play_hosts"]) == 1
         tell(text if alone else f"{task_vars['inventory_hostname']}:\n{text}")
         return {"changed": False, "msg": text}

@@ -21,14 +21,17 @@ author: The gb10.cluster authors (@gb10)
 import re
 from typing import Any
 
+from ansible import context
 from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar
 from ansible.utils.color import stringc
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import has_password
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import Waiting, held, tell, width
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import UNKNOWN, error_of, explain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import render_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import read_for_all
 
 _COLORS = {"error": "red", "warning": "bright purple"}
 _SEVERITY = re.compile(r"^(?:error|warning)(?=: )", re.M)
@@ -51,7 +54,9 @@ class CallbackModule(CallbackBase):
         Waiting.loaded = True
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """Keep the play, which knows the variables of its hosts."""
+        """Keep the play, which knows the variables of its hosts; name the files that keep Ansible from starting it."""
+        if self._play is None:
+            _tell(render_findings(read_for_all(context.CLIARGS.get("inventory") or (), has_password()), width()))
         self._play = play
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
@@ -70,8 +75,7 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         texts = [render_findings(self._found, width()), *self._last]
-        if text := "\n\n".join(filter(None, texts)):
-            tell(text, lambda plain: _SEVERITY.sub(lambda match: stringc(match[0], _COLORS[match[0]]), plain))
+        _tell("\n\n".join(filter(None, texts)))
 
     def _note(self, result: Any, *rules: str) -> None:
         delegated = result.result.get("_ansible_delegated_vars") or {}
@@ -91,6 +95,11 @@ class CallbackModule(CallbackBase):
         known = manager.get_vars(play=self._play, host=host)
         templar = Templar(manager._loader, known)
         return {name: templar.template(known.get(name, "")) for name in ("ansible_host", "ansible_user")}
+
+
+def _tell(text: str) -> None:
+    if text:
+        tell(text, lambda plain: _SEVERITY.sub(lambda match: stringc(match[0], _COLORS[match[0]]), plain))
 
 
 def rescued(task: Any) -> bool:

@@ -26,6 +26,10 @@ options:
     type: list
     elements: dict
     default: []
+  wrap:
+    description: Wrap lines that are longer than the terminal is wide. Lines of a command stay as they are.
+    type: bool
+    default: false
   at_end:
     description: Print the text once, below the recap of the run.
     type: bool

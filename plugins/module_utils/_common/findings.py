@@ -31,7 +31,7 @@ def cut(text: str, limit: int) -> str:
 class Finding:
     """One error, warning or note, with its remedy.
 
-    ``rule`` is a stable identifier (``fabric.address.duplicate``), ``key`` the name that the user wrote, ``value`` its
+    ``rule`` is a stable identifier (``fabric.node_id.duplicate``), ``key`` the name that the user wrote, ``value`` its
     value, ``where`` the host, file or rank, ``source`` the origin of the fact, ``place`` the file and line in which the
     user set the value.
     """

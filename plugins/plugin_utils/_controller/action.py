@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from errno import EACCES, ENOSPC, EPERM, EROFS
 from typing import Any, ClassVar
 
@@ -14,10 +14,11 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
     Finding,
     format_findings,
+    merge_places,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
 
-from .._screen.screen import counted, render_findings
+from .._screen.screen import counted, render_findings, render_in_order
 from .last_word import hold, tell, visible, width
 from .options import documented_spec, role_options
 
@@ -86,6 +87,11 @@ def refusal(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def shown_warnings(findings: Iterable[Finding]) -> list[str]:
+    """Return findings as Ansible prints them after [WARNING]: wrapped, with the remedy on a line of its own."""
+    return [render_in_order([finding], width() - 2).removeprefix("warning: ") for finding in merge_places(findings)]
+
+
 def plan_result(
     what: str, failed: bool, findings: Sequence[Finding], facts: Mapping[str, Any], done: str
 ) -> dict[str, Any]:
@@ -98,7 +104,7 @@ def plan_result(
         "changed": False,
         "findings": shown,
         "ansible_facts": dict(facts),
-        "warnings": [str(finding) for finding in findings if finding.severity == "warning"],
+        "warnings": shown_warnings(finding for finding in findings if finding.severity == "warning"),
         "msg": done,
         # With -v, Ansible would print the whole plan as data (CallbackBase._run_is_verbose). It is shown as text.
         "_ansible_verbose_override": True,

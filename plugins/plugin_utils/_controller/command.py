@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
+from ansible.constants import config
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook import Playbook
@@ -41,6 +42,13 @@ def place_of(name: str, variables: Mapping[str, Any]) -> str:
     path = Path(origin.path)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return f"{shown}:{origin.line_num}" if origin.line_num else str(shown)
+
+
+def has_password() -> bool:
+    """Tell whether the user gave the password of a vault."""
+    given = any(context.CLIARGS.get(name) for name in ("ask_vault_pass", "vault_ids", "vault_password_files"))
+    settings = ("DEFAULT_VAULT_PASSWORD_FILE", "DEFAULT_VAULT_IDENTITY_LIST", "DEFAULT_ASK_VAULT_PASS")
+    return given or any(config.get_config_value(name) for name in settings)
 
 
 PREFIX = "gb10.cluster."

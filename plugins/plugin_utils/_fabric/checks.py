@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from itertools import combinations
 from typing import TypeAlias
@@ -108,16 +108,16 @@ def _check_rails(fabric: Fabric) -> Iterator[Finding]:
 
 def _check_surroundings(fabric: Fabric) -> Iterator[Finding]:
     for rail, key, block in _blocks(fabric):
-        for network in fabric.management_networks:
-            if _overlap(block, network):
-                yield _of_rail("fabric.network.management", rail, key, block, network=network)
+        managed = [network for network in fabric.management_networks if _overlap(block, network)]
+        for network in managed:
+            yield _of_rail("fabric.network.management", rail, key, block, network=network)
         for _variable, network in fabric.cluster_networks:
             if _overlap(block, network):
                 yield _of_rail("fabric.network.cluster", rail, key, block, network=network)
-        for host in fabric.hosts:
-            if _inside(host.management_address, block):
-                place = {"host": host.name, "address": host.management_address}
-                yield _of_rail("fabric.network.management_address", rail, key, block, **place)
+        inside = _managed_in(fabric, block)
+        # The finding about a management network is also about its hosts.
+        if unexplained := {host: at for host, at in inside.items() if not any(_inside(at, one) for one in managed)}:
+            yield _of_rail("fabric.network.management_address", rail, key, block, hosts=_shown(unexplained))
 
 
 def _check_cluster(fabric: Fabric) -> Iterator[Finding]:
@@ -129,12 +129,8 @@ def _check_cluster(fabric: Fabric) -> Iterator[Finding]:
         for managed in fabric.management_networks:
             if _overlap(network, managed):
                 yield _RULES.finding("fabric.cluster.management", str(network), key=key, network=managed)
-        inside = {
-            host.name: host.management_address for host in fabric.hosts if _inside(host.management_address, network)
-        }
-        if inside:
-            shown = some_of([f"{name} ({address})" for name, address in inside.items()])
-            yield _RULES.finding("fabric.cluster.management_address", str(network), key=key, hosts=shown)
+        if inside := _managed_in(fabric, network):
+            yield _RULES.finding("fabric.cluster.management_address", str(network), key=key, hosts=_shown(inside))
 
 
 def _outside(fabric: Fabric) -> Iterator[Finding]:
@@ -149,6 +145,15 @@ def _outside(fabric: Fabric) -> Iterator[Finding]:
         if declared and not address.is_loopback and not any(address in network for network in declared):
             shown = ", ".join(map(str, declared))
             yield _RULES.finding("fabric.management.outside", str(address), host.name, networks=shown)
+
+
+def _managed_in(fabric: Fabric, block: Network) -> dict[str, str | None]:
+    """Return the management addresses that are in a block, by host."""
+    return {host.name: host.management_address for host in fabric.hosts if _inside(host.management_address, block)}
+
+
+def _shown(addresses: Mapping[str, str | None]) -> str:
+    return some_of([f"{name} ({address})" for name, address in addresses.items()])
 
 
 def _inside(text: str | None, block: Network) -> bool:
@@ -214,23 +219,22 @@ def _check_ports(fabric: Fabric) -> Iterator[Finding]:
         if fabric.rails and not host.ports:
             yield _finding("fabric.host.no_rail", None, host.name)
         for first, second in combinations(host.ports, 2):
-            rail = second.rail.name
             if first.name == second.name:
-                yield _finding("fabric.pf.duplicate", second.name, host.name, rail=rail, other=first.rail.name)
+                yield _finding("fabric.pf.duplicate", second.name, host.name, key=second.key, other=first.rail.name)
             elif first.rdma_device == second.rdma_device:
-                words = {"rail": rail, "device": first.rdma_device, "other": first.name}
+                words = {"key": second.key, "device": first.rdma_device, "other": first.name}
                 yield _finding("fabric.rdma.duplicate", second.name, host.name, **words)
         for port in host.ports:
             yield from _check_port(host, port)
 
 
 def _check_port(host: Host, port: Port) -> Iterator[Finding]:
-    rail, pci = port.rail.name, port.pci or "PCI_ADDRESS"
+    pci = port.pci or "PCI_ADDRESS"
     if port.name == host.management_interface:
-        yield _finding("fabric.pf.management", port.name, host.name, rail=rail)
+        yield _finding("fabric.pf.management", port.name, host.name, key=port.key)
     longest = vf_netdev(port.name, max(port.vf_count - 1, 0))
     if len(longest) > NETDEV_MAX:
-        yield _finding("fabric.netdev.length", port.name, host.name, rail=rail, longest=longest, limit=NETDEV_MAX)
+        yield _finding("fabric.netdev.length", port.name, host.name, key=port.key, longest=longest, limit=NETDEV_MAX)
     if port.total_vfs == 0:
         yield _finding("fabric.sriov.disabled", 0, host.name, pf=port.name, pci=pci, count=port.vf_count or USUAL_VFS)
     elif port.total_vfs is not None and port.vf_count > port.total_vfs:
@@ -302,27 +306,18 @@ def check_plan(fabric: Fabric, plan: Plan) -> list[Finding]:
 
 
 def _check_addresses(fabric: Fabric, plan: Plan) -> Iterator[Finding]:
-    taken: dict[str, str] = {}
+    """Find planned addresses that something else has; those of two VFs differ if ids are distinct and blocks apart."""
+    taken = set()
     for text in fabric.reserved:
         try:
-            taken[str(ip_address(text))] = "gb10_fabric_reserved_addresses"
+            taken.add(str(ip_address(text)))
         except ValueError as error:
             yield _finding("fabric.reserved.invalid", text, error=error)
-    for host in fabric.hosts:
-        if host.management_address:
-            taken.setdefault(host.management_address, f"the management address of {host.name}")
     for name, planned in _distinct_ids(plan):
         own = [(vf.netdev, (vf.address, vf.address6)) for vf in planned.vfs]
         for netdev, addresses in [*own, *((pf.name, (pf.address, None)) for pf in planned.pfs)]:
-            for address in filter(None, addresses):
-                here = f"{name} {netdev}"
-                if address in taken:
-                    owner = taken[address]
-                    in_plan = owner.startswith("planned for ")
-                    rule = "fabric.address.duplicate" if in_plan else "fabric.address.in_use"
-                    yield _finding(rule, address, name, netdev=netdev, owner=owner)
-                else:
-                    taken[address] = f"planned for {here}"
+            for address in taken.intersection(filter(None, addresses)):
+                yield _finding("fabric.address.in_use", address, name, netdev=netdev)
 
 
 def _distinct_ids(plan: Plan) -> Iterator[tuple[str, HostPlan]]:

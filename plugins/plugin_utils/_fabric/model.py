@@ -101,6 +101,12 @@ class Port:
     max_mtu: int | None = None
     pci: str | None = None
 
+    @property
+    def key(self) -> str:
+        """The variable that names this PF: that of the host if it has one, otherwise that of the rail."""
+        own = self.name != self.rail.pf
+        return f"gb10_fabric_pfs.{self.rail.name}" if own else f"gb10_fabric_rails.{self.rail.name}.pf"
+
 
 @dataclass(frozen=True)
 class Host:

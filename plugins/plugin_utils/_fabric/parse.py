@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, TypeVar
 
@@ -396,11 +397,16 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
     if not isinstance(item, Mapping):
         reader.add("fabric.rail.invalid", item, key=key)
         return None
-    for extra in sorted(str(k) for k in set(item) - RAIL_KEYS):
-        reader.add("fabric.rail.unknown_key", item[extra], key=f"{key}.{extra}", known=", ".join(sorted(RAIL_KEYS)))
     missing = [k for k in ("name", "pf", "network") if item.get(k) in (None, "")]
+    meant: list[str] = []
+    for extra in sorted(str(k) for k in set(item) - RAIL_KEYS):
+        alike = get_close_matches(extra, sorted(RAIL_KEYS - set(item)), 1)
+        advice = f"Write {alike[0]}, if you meant that." if alike else f"Use one of {', '.join(sorted(RAIL_KEYS))}."
+        reader.add("fabric.rail.unknown_key", item[extra], key=f"{key}.{extra}", advice=advice)
+        meant += alike
     for k in missing:
-        reader.add("fabric.rail.incomplete", None, key=f"{key}.{k}", part=k)
+        if k not in meant:
+            reader.add("fabric.rail.incomplete", None, key=f"{key}.{k}", part=k)
     if missing:
         return None
     name = str(item["name"])

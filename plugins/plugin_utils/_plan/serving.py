@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from .._serving.model import Plan, Profile, Settings, instance_name
 from .._serving.nccl_env import lint_env
 from .._serving.plan import plan_group, summarize
 from .._serving.profile import to_serving
-from .._sglang.profile import Library, ResolvedProfile, resolve
+from .._sglang.profile import Library, ResolvedProfile, merge, resolve
 from .._sglang.profile_checks import override_findings
 from .._sglang.profile_files import (
     ProfileError,
@@ -53,7 +53,7 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
         nodes = options["nodes"] or options["candidates"][: profile.nodes]
         settings = from_options(Settings, options, instance=instance, nodes=nodes)
         plan, found = plan_group(options["fabric"], profile, settings)
-        findings += found + _lint(plan)
+        findings = _with_presets(_unexplained(findings + found), options, nodes) + _lint(plan)
         findings += _idle(options, nodes, profile)
         done += summarize(plan, resolved.memory, full, resolved.image_gb, resolved.image_note)
         done += [f"context: {one.value} tokens, {one.reason}" for one in findings if one.rule == "profile.context"]
@@ -72,6 +72,21 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
     done += [f"waived: {rule}, {len(texts)} finding(s)" for rule, texts in fact["waived"].items()]
     fact["findings"] = [finding.as_dict() for finding in findings]
     return fact, findings, done
+
+
+def _unexplained(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings without those that only repeat in SGLang's words what the topology says."""
+    known = list(findings)
+    world = any(finding.rule == "serving.topology.world" for finding in known)
+    return [finding for finding in known if not (world and finding.rule == "par.nnodes")]
+
+
+def _with_presets(findings: Iterable[Finding], options: Mapping[str, Any], nodes: Sequence[str]) -> list[Finding]:
+    """Return the findings, that of a wrong number of nodes with the presets that are for this number."""
+    raw = load_profile(options["profile"], options["profile_dirs"])
+    fit = [name for name in raw.get("presets") or {} if merge(raw, name, None)["topology"]["nodes"] == len(nodes)]
+    which = f": {', '.join(fit)}" if fit else " of another profile (docs/prepare.md lists their nodes)"
+    return [replace(f, remedy=f"{f.remedy}{which}") if f.rule == "serving.nodes.count" else f for f in findings]
 
 
 def waive(

@@ -115,18 +115,26 @@ def render_text(text: str, width: int = 100, height: int = HEIGHT, details: str 
     A longer one loses its middle: it begins with what failed and ends with what to do.
     """
     width = max(NARROWEST, min(width, WIDEST))
-    # A line of a table keeps its spaces.
-    folded = (
-        [each.rstrip()] if len(each) <= width else _hung(cut(each, _LONGEST_TEXT), each, width)
-        for each in text.splitlines()
-    )
-    lines = [line for each in folded for line in each]
+    lines = fold(text, width, _LONGEST_TEXT)
     end = _wrapped("", f"All details: {details}", width) if details else []
     room = height - len(end)
     if len(lines) > room:
         half = room // 2
         lines = [*lines[:half], f"… {len(lines) - room + 1} more lines", *lines[len(lines) - (room - half - 1) :]]
     return "\n".join([*lines, *end])
+
+
+def fold(text: str, width: int, longest: int = 10_000) -> list[str]:
+    """Return the lines of a text; those longer than ``width`` are wrapped, and those longer than ``longest`` are cut.
+
+    A line of a table keeps its spaces, and a command that has several lines keeps these.
+    """
+    width, lines, command = max(NARROWEST, min(width, WIDEST)), [], False
+    for each in text.split("\n"):
+        whole = command or each.endswith("\\") or len(each) <= width
+        command = each.endswith("\\")
+        lines += [each.rstrip()] if whole else _hung(cut(each, longest), each, width)
+    return lines
 
 
 def _hung(text: str, line: str, width: int) -> list[str]:

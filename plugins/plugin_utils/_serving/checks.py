@@ -256,16 +256,18 @@ def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
             yield _finding("serving.nodes.unknown", node, known=", ".join(sorted(hosts)) or "none is planned")
             continue
         vfs = {vf["rail"]: vf for vf in select_vfs(hosts[node], settings.vf_index)}
+        lacking: dict[str, list[str]] = {}
         for rail in cabling.rails[node]:
             if rail not in vfs:
                 have = sorted(vf["vf_index"] for vf in hosts[node].get("vfs", []) if vf["rail"] == rail)
-                planned = ", ".join(map(str, have)) or "none"
-                yield _finding("serving.vf.index", settings.vf_index, node, rail=rail, planned=planned)
+                lacking.setdefault(", ".join(map(str, have)) or "none", []).append(rail)
                 continue
             for part in ("nad", "address", "rdma_device"):
                 if not vfs[rail].get(part):
                     words = {"rail": rail, "index": settings.vf_index, "part": part}
                     yield _finding(f"serving.vf.{part}", vfs[rail].get(part), node, **words)
+        for planned, rails in lacking.items():
+            yield _finding("serving.vf.index", settings.vf_index, node, rails=", ".join(rails), planned=planned)
 
 
 def _taken(settings: Settings) -> Iterator[Finding]:

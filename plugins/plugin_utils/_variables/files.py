@@ -26,6 +26,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 # A number that YAML 1.1 reads as octal; one with an 8 or 9 is text, which the plan reads as decimal.
 OCTAL = re.compile(rb"""^[^#\n]*\bgb10_node_id["']?:\s+(0[0-7]+)\s*(?=[,}#\n]|$)""", re.MULTILINE)
+_OF_ALL = re.compile(r"/group_vars/all[./:]")
 # Similarity from which the name of a file or directory counts as a misspelling.
 ALIKE = 0.8
 
@@ -133,17 +134,28 @@ def check_text(sources: Iterable[str], password: bool = True) -> list[Finding]:
     return found
 
 
+def read_for_all(sources: Iterable[str], password: bool) -> list[Finding]:
+    """Return the findings of check_text if a file of group_vars/all has one.
+
+    Ansible reads these files before the first task. It stops at the first that it can't read, and may not name it.
+    """
+    found = check_text(sources, password)
+    return found if any(_OF_ALL.search(finding.key) for finding in found) else []
+
+
 def _unreadable(path: Path, text: str) -> Iterator[Finding]:
     """Yield the first fault of a file that is not YAML; a file of hosts without an extension may be an INI file."""
-    if path.suffix not in YAML and not set(path.parts[-3:-1]) & set(KINDS):
+    variables = bool(set(path.parts[-3:-1]) & set(KINDS))
+    if path.suffix not in YAML and not variables:
         return
     with suppress(ValueError):
         # Ansible tries JSON first, which may have tabs.
         json.loads(text)
         return
     try:
-        for _node in yaml.compose_all(text, LOADER):
-            pass
+        for node in yaml.compose_all(text, LOADER):
+            if variables and isinstance(node, yaml.SequenceNode):
+                yield _finding("inventory.mapping", None, key=f"{path}:{node.start_mark.line + 1}")
     except yaml.reader.ReaderError as error:  # it has no mark
         line = text.encode()[: error.position].count(b"\n") + 1
         yield _finding("inventory.yaml", None, key=f"{path}:{line}", problem=error.reason)

@@ -255,7 +255,7 @@ def test_an_error_of_the_fabric_plan_stops_the_serving_plan() -> None:
     broken["findings"] = [
         {
             "severity": "error",
-            "rule": "fabric.address.duplicate",
+            "rule": "fabric.node_id.duplicate",
             "key": "gb10_node_id",
             "value": 1,
             "reason": "twice",
@@ -264,7 +264,7 @@ def test_an_error_of_the_fabric_plan_stops_the_serving_plan() -> None:
             "source": "",
         }
     ]
-    assert rules(plan_group(broken, profile(), settings())[1]) == {"fabric.address.duplicate"}
+    assert rules(plan_group(broken, profile(), settings())[1]) == {"fabric.node_id.duplicate"}
 
 
 @pytest.mark.parametrize(

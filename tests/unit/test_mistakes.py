@@ -1,0 +1,76 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Play mistakes of owners (samples/mistakes.yml): each is one finding on one screen, and no other finding follows."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT
+from ansible_plays import ROOT, ansible
+
+CASES: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "samples" / "mistakes.yml").read_text())
+WIDTH = 100
+FILES = {"group": "group_vars/gb10_cluster.yml", "hosts": "hosts.yml"}
+BEGIN = re.compile(r"^(?:\[WARNING\]|error|warning):\s", re.M)
+
+
+def broken(path: Path, case: dict[str, Any]) -> list[str | Path]:
+    """Write the inventory of a case; return the words of its command."""
+    shutil.copytree(ROOT / "inventory" / case.get("example", "2x-gb10-direct"), path)
+    for file, pairs in case.get("with", {}).items():
+        text = (path / FILES[file]).read_text()
+        for old, new in pairs:
+            assert old in text
+            text = text.replace(old, new)
+        (path / FILES[file]).write_text(text)
+    for file, text in case.get("put", {}).items():
+        with (path / FILES[file]).open("a") as out:
+            out.write(f"{text}\n")
+    for file, text in case.get("write", {}).items():
+        (path / file).parent.mkdir(exist_ok=True)
+        (path / file).write_text(text)
+    for old, new in case.get("move", {}).items():
+        shutil.move(path / old, path / new)
+    return ["-i", case.get("inventory", path), "playbooks/plan.yml", *case.get("options", [])]
+
+
+def screen(output: str) -> list[str]:
+    """Return what a run says below its recap, or all of it if Ansible did not start the play."""
+    below = output.rpartition("\nPLAY RECAP")[2].splitlines()[1:]
+    return [line for line in below if line and not re.match(r"\S+ +: ok=", line)]
+
+
+def findings(text: str, path: Path) -> list[str]:
+    """Return each finding on one line, its paths without the directory of the test."""
+    starts = [match.start() for match in BEGIN.finditer(text)]
+    parts = [text[one:other] for one, other in pairwise([*starts, len(text)])]
+    kept = [part for part in parts if re.search(r"\[[a-z_0-9]+(\.\w+)+\]", part)]
+    words = [" ".join(part.partition("[ERROR]: ")[0].split()) for part in kept]
+    plain = [text.replace(f"{path}/", "").replace(f"{ROOT}/", "") for text in words]
+    return [text.replace("[WARNING]: ", "warning: ") for text in plain]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mistake_is_one_finding_on_one_screen(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    done = ansible("ansible-playbook", *broken(path, CASES[name]))
+    shown = screen(done.stdout)
+    assert len(shown) <= HEIGHT
+    # A path is one word, and a command is to be copied.
+    assert [line for line in shown if len(line) > WIDTH and " " in line.strip() and "Next: " not in line] == []
+    found = findings(done.stdout + done.stderr, path)
+    wanted = CASES[name]["finds"]
+    assert (done.returncode == 0) is all(text.startswith("warning: ") for text in wanted)
+    assert len(found) == len(wanted), found
+    for text, begin in zip(found, wanted, strict=True):
+        head, _space, rule = begin.replace("{above}", str(tmp_path)).rpartition(" ")
+        assert text.startswith(head), text
+        assert f"[{rule}]" in text
