@@ -48,8 +48,9 @@ def test_differences_are_told_once_with_those_that_have_them() -> None:
 
 
 def test_each_preset_and_launch_is_asked_with_its_architecture_and_gpu() -> None:
-    nodes = {name: node for name, node, _question in sglang_newer.questions(NEWEST)}
-    asked = {name: question for name, _node, question in sglang_newer.questions(NEWEST)}
+    questions = list(sglang_newer.questions(NEWEST))
+    nodes = {name: node for name, node, _question in questions}
+    asked = {name: question for name, _node, question in questions}
     assert len(asked) > 500
     assert nodes["gemma-4-31b-it mtp-2"] == ("gb10", 1)
     assert {node for name, node in nodes.items() if "b300" in name} == {("b300", 1)}

@@ -64,22 +64,23 @@ def groups() -> list[list[Pass]]:
     return [list(found) for _key, found in groupby(ordered, key=lambda row: (row.table, *row[1:2], *row[3:5]))]
 
 
+ROWS = [*passes(), *passes(SHARED)]
+# One test for the rows of a table with so many ranks.
+TABLES = {f"{key[0]}-{key[1]}": [row for row in ROWS if row[:2] == key] for key in sorted({row[:2] for row in ROWS})}
+
+
 def test_the_fixture_is_whole() -> None:
     assert (len(list(passes())), len(list(passes(SHARED)))) == (216, 12 * (5 + 6 + 7 + 8))
     assert [len(group) for group in groups()] == 2 * (12 * [2] + 12 * [3] + 12 * [4])
 
 
-@pytest.mark.parametrize(
-    "row",
-    [*passes(), *passes(SHARED)],
-    ids=lambda row: "-".join(map(str, (*row[:3], row.shape.hidden, row.shape.blocks, row.tokens))),
-)
-def test_every_rank_of_real_nccl_is_explained_and_a_tenth_by_tcp_is_seen(row: Pass) -> None:
-    needed = predict(row.shape, row.split, row.work)
-    assert judge(needed, row.moved, 0).verdict == "rdma"
-    assert judge(needed, 0, row.moved).verdict == "tcp"
-    assert judge(needed, row.moved - row.moved // 10, row.moved // 10 + 1).verdict == "mixed"
-    assert judge(needed, row.moved // 10, 0).verdict == "unexplained"
+@pytest.mark.parametrize("table", TABLES)
+def test_every_rank_of_real_nccl_is_explained_and_a_tenth_by_tcp_is_seen(table: str) -> None:
+    for row in TABLES[table]:
+        needed = predict(row.shape, row.split, row.work)
+        tenth = row.moved // 10
+        shares = ((row.moved, 0), (0, row.moved), (row.moved - tenth, tenth + 1), (tenth, 0))
+        assert [judge(needed, *share).verdict for share in shares] == ["rdma", "tcp", "mixed", "unexplained"], row
 
 
 @pytest.mark.parametrize("group", groups(), ids=lambda group: f"{group[0].table}-{group[0].ranks}-{group[0].tokens}")
@@ -108,8 +109,13 @@ def of_pass(row: Pass) -> list[Collective]:
 PLACES = ((1, 1), (1, 3), (3, 1), (1, 1))
 
 
-@pytest.mark.parametrize("row", [r for r in passes() if r[:2] == ("b", 4) and r.tokens * r.shape.hidden < 16384])
-def test_a_rank_in_a_tree_moves_what_its_place_needs(row: Pass) -> None:
+def test_a_rank_in_a_tree_moves_what_its_place_needs() -> None:
+    for row in TABLES["b-4"]:
+        if row.tokens * row.shape.hidden < 16384:
+            check_place(row)
+
+
+def check_place(row: Pass) -> None:
     size = row.tokens * row.shape.hidden * 2
     choices = Choices(4).read(
         "g", [f"AllReduce: {size} Bytes -> Algo TREE proto LL channel{{Lo..Hi}}={{0..{int(size > 4096)}}}"]
@@ -136,12 +142,13 @@ def told(table: str) -> Choices:
     return choices
 
 
-@pytest.mark.parametrize(
-    "row",
-    [row for row in passes(SHARED) if row.ranks == 8],
-    ids=lambda row: "-".join(map(str, (row.table, row.rank, row.shape.hidden, row.tokens))),
-)
-def test_what_nccl_said_is_within_a_tenth_of_what_each_of_eight_ranks_moves(row: Pass) -> None:
+@pytest.mark.parametrize("table", [name for name in TABLES if name.endswith("-8")])
+def test_what_nccl_said_is_within_a_tenth_of_what_each_of_eight_ranks_moves(table: str) -> None:
+    for row in TABLES[table]:
+        check_said(row)
+
+
+def check_said(row: Pass) -> None:
     found = predict(row.shape, row.split, row.work, Scope(str(row.rank), told(row.table)))
     if row.tokens == 1:  # The batches of a larger mean are not known.
         assert found.usual == pytest.approx(row.moved, rel=0.10)

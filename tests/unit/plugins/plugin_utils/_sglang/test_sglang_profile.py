@@ -32,6 +32,8 @@ def test_measured_presets_are_accepted_and_broken_ones_refused(name: str, preset
         assert "error" not in found.values(), found
     assert resolved.model["arch"]
     assert resolved.image
+    # Measured means numbers for exactly this.
+    assert bool(resolved.expected) == (resolved.status == "measured")
 
 
 @pytest.mark.parametrize(
@@ -69,12 +71,6 @@ def test_sampling_defaults_that_are_given_twice_or_to_a_release_without_them_are
         replace(LIBRARY, knowledge=knowledge),
     ).findings
     assert ("translate.refused", "--preferred-sampling-params") in {(f.rule, f.key) for f in findings}
-
-
-@pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
-def test_measured_means_numbers_for_exactly_this(name: str, preset: str) -> None:
-    resolved = resolve(SHIPPED[name], preset)
-    assert bool(resolved.expected) == (resolved.status == "measured")
 
 
 def test_every_profile_says_where_it_comes_from() -> None:
