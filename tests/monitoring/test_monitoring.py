@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -82,8 +83,9 @@ def pages() -> dict[str, str]:
     memory.step(time.monotonic())
     answers = Answers(HERE, free_port(), kept, {"instance": "g", "rank": "0"}, enforce=False)
     answers.step(time.monotonic())
-    health = Health((rail,), str(HERE), kept, {"instance": "g", "rank": "0"})
-    health.step(time.monotonic())
+    with tempfile.TemporaryDirectory() as kept_in:
+        health = Health((rail,), str(HERE), kept, {"instance": "g", "rank": "0"}, HERE / "samples", Path(kept_in))
+        health.step(time.monotonic())
     load = Load(HERE / "samples", kept, {"instance": "g", "rank": "0"})
     load.step(time.monotonic())
     return {

@@ -293,6 +293,7 @@ def main() -> None:
     """Repeat NCCL's lines and keep the gate until the pod ends, in a process that is started again if it ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nccl-logs", required=True, type=Path, metavar="DIRECTORY")
+    parser.add_argument("--state", type=Path, metavar="DIRECTORY", help="what this container keeps while the pod lives")
     parser.add_argument("--interval", type=float, default=3)
     parser.add_argument("--gate", type=Gate.parse, metavar="JSON", help="without it, the lines are only repeated")
     options = parser.parse_args()
@@ -313,7 +314,7 @@ def work(options: argparse.Namespace) -> None:
         answers = None
         if gate.answers != "off":
             answers = Answers(options.nccl_logs, gate.port, api, gate.labels, gate.answers == "enforce")
-        health = Health(gate.rails, gate.sysfs_root, api, gate.labels)
+        health = Health(gate.rails, gate.sysfs_root, api, gate.labels, options.nccl_logs, options.state)
         evidence = Evidence(options.nccl_logs, gate.rails, gate.sysfs_root)
         serve_metrics(gate, watch, memory, evidence, answers, health, load)
         steps = [part.step for part in (load, memory, answers, health) if part]

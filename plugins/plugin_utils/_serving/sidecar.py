@@ -16,7 +16,7 @@ from .pods import PodOptions, code_volume, container, own_addresses, role
 from .volumes import FILES
 
 PROGRAM = "_transport_gate.sidecar"
-_CODE, _ACCOUNT = "transport-code", "/var/run/secrets/gb10"
+_CODE, _ACCOUNT, _STATE = "transport-code", "/var/run/secrets/gb10", "/var/lib/gb10"
 
 
 def programs_of(plan: Plan) -> str:
@@ -101,17 +101,20 @@ def with_sidecar(
     more: dict[str, Any] = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}}
     gates: dict[str, Any] = {}
     if watched(plan, options):
-        arguments += ["--gate", _gate(entry, plan, options)]
+        arguments += ["--gate", _gate(entry, plan, options), "--state", _STATE]
         env += [
             {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
             for name, path in (("POD_NAMESPACE", "metadata.namespace"), ("POD_UID", "metadata.uid"))
         ]
         env.append(own_addresses())
         mounted.append({"name": "transport-account", "mountPath": _ACCOUNT, "readOnly": True})
+        mounted.append({"name": "transport-state", "mountPath": _STATE})
         certificate = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
         token = {"path": "token", "expirationSeconds": 3600}
         sources = [{"serviceAccountToken": token}, {"configMap": certificate}]
         volumes.append({"name": "transport-account", "projected": {"sources": sources}})
+        # What was counted outlives a start of this container.
+        volumes.append({"name": "transport-state", "emptyDir": {"sizeLimit": "1Mi"}})
         more["ports"] = [{"name": "transport", "containerPort": metrics_port(plan), "protocol": "TCP"}]
         # A sidecar that hangs can't take its condition back, so the kubelet restarts it. It may ignore SIGTERM.
         live = _probe("/live", periodSeconds=10, failureThreshold=6, terminationGracePeriodSeconds=5)

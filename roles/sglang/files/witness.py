@@ -7,19 +7,23 @@ Only a process of the same container may see and signal the server's processes. 
 front_door.py write the stacks of its threads: names of functions, files and lines, and no values. Of a command line
 only the name of the program is said, because the rest may have keys.
 
-The sidecar reaches the socket in the directory of NCCL's files, which both containers have; no port is opened.
+The sidecar reaches the socket in the directory of NCCL's files, which both containers have; no port is opened. There is
+also a file with what NVML tells about the GPU since the server's start: its faults (Xid), and for how long it was
+slowed down. NVML is only in the server's container.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +42,91 @@ PROCESSES, THREADS, FRAMES = 16, 8, 8
 MOST, READ = 1 << 15, 1 << 16
 FRAME = re.compile(r'  File "(?P<file>[^"\n]+)", line (?P<line>\d+|\?\?\?) in (?P<name>[^\n]+)')
 CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
+
+
+# What the sidecar reads (_transport_gate/health.py), and the seconds between two looks at a clock
+GPU, GPU_EVERY = "gpu.json", 10
+# nvml.h: the event of a fault, and reasons for a lower clock: those of heat, and those of the power supply
+XID, HOT, BRAKE = 0x8, 0x20 | 0x40, 0x8 | 0x80
+SM, NOT_YET = 1, 10
+# A Spark with the wrong power contract stays between 500 and 850 MHz under load.
+SLOW_MHZ, BUSY_PERCENT = 1000, 80
+
+
+class Fault(ctypes.Structure):
+    """nvmlEventData_t of nvml.h."""
+
+    _fields_ = (
+        ("device", ctypes.c_void_p),
+        ("kind", ctypes.c_ulonglong),
+        ("code", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+class Use(ctypes.Structure):
+    """nvmlUtilization_t of nvml.h, in percent."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class Gpus:
+    """Counts the faults of the container's GPUs, and the seconds in which one of them was slowed down."""
+
+    def __init__(self, nvml: Any) -> None:
+        self.xid: dict[int, int] = {}
+        self.seconds = dict.fromkeys(("gpu_hot", "gpu_brake", "gpu_slow"), 0)
+        self._nvml, self._events, count = nvml, ctypes.c_void_p(), ctypes.c_uint()
+        self._devices: list[ctypes.c_void_p] = []
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+            raise OSError("NVML does not answer")
+        for number in range(count.value):
+            device = ctypes.c_void_p()
+            if not nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(device)):
+                self._devices.append(device)
+        made = nvml.nvmlEventSetCreate(ctypes.byref(self._events)) == 0
+        # A GPU or MIG slice that tells no faults still tells its clocks.
+        told = [nvml.nvmlDeviceRegisterEvents(each, ctypes.c_ulonglong(XID), self._events) for each in self._devices]
+        self._tells = made and 0 in told
+
+    def look(self) -> None:
+        """Wait for a fault, and then look at the clocks."""
+        until = time.monotonic() + GPU_EVERY
+        while self._tells and (left := until - time.monotonic()) > 0:
+            fault = Fault()
+            status = self._nvml.nvmlEventSetWait_v2(self._events, ctypes.byref(fault), max(1, int(1000 * left)))
+            if status == 0:
+                self.xid[fault.code] = self.xid.get(fault.code, 0) + 1
+            elif status != NOT_YET:
+                self._tells = False
+        time.sleep(max(0.0, until - time.monotonic()))
+        for name in {name for device in self._devices for name in self._slowed(device)}:
+            self.seconds[name] += GPU_EVERY
+
+    def _slowed(self, device: ctypes.c_void_p) -> Iterator[str]:
+        reasons, clock, use = ctypes.c_ulonglong(), ctypes.c_uint(), Use()
+        # Its name before NVML 12.2, which later ones keep.
+        if not self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons)):
+            yield from ("gpu_hot",) * bool(reasons.value & HOT)
+            yield from ("gpu_brake",) * bool(reasons.value & BRAKE and not reasons.value & HOT)
+        if not (
+            self._nvml.nvmlDeviceGetClockInfo(device, SM, ctypes.byref(clock))
+            or self._nvml.nvmlDeviceGetUtilizationRates(device, ctypes.byref(use))
+        ):
+            yield from ("gpu_slow",) * (clock.value < SLOW_MHZ and use.gpu > BUSY_PERCENT)
+
+
+def watch_gpus(base: Path, load: Callable[[str], Any] = ctypes.CDLL) -> None:
+    """Keep the file of the GPUs; return if there is no NVML, as without a GPU."""
+    with suppress(OSError, AttributeError):
+        gpus, new = Gpus(load("libnvidia-ml.so.1")), base / f"{GPU}.new"
+        while True:
+            gpus.look()
+            new.write_text(json.dumps({"xid": gpus.xid, "seconds": gpus.seconds}), encoding="ascii")
+            # The sidecar runs as another user.
+            new.chmod(0o644)
+            new.replace(base / GPU)
 
 
 @dataclass(frozen=True)
@@ -149,6 +238,8 @@ def main() -> None:
     """Answer until the server, which is the parent of this process, has ended."""
     server, base = os.getppid(), Path(sys.argv[1])
     known: set[str] = set()
+    # A GPU that does not answer any more may block its thread for ever, and only that.
+    threading.Thread(target=watch_gpus, args=(base,), daemon=True).start()
     with listen(base) as listening:
         listening.settimeout(EVERY)
         while os.getppid() == server:

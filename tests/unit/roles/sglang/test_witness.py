@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import evidence
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import evidence, health
 
 FILES = Path(__file__).resolve().parents[4] / "roles/sglang/files"
 CHILD = f"""
@@ -176,3 +176,95 @@ def test_the_witness_ends_with_its_server(witness: Any, tmp_path: Path, monkeypa
     monkeypatch.setattr(witness.sys, "argv", ["witness.py", str(tmp_path)])
     witness.main()
     assert next(parents, None) is None
+
+
+class Nvml:
+    """The calls of libnvidia-ml.so.1 for two GPUs; each of ``rounds`` has the reasons, clock and use of both."""
+
+    def __init__(self, rounds: list[list[tuple[int, int, int]]], faults: list[int], registers: int = 0) -> None:
+        self.rounds, self.faults, self.registers = rounds, faults, registers
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in {"nvmlInit_v2", "nvmlEventSetCreate"}:
+            raise AttributeError(name)
+        return lambda *_words: 0
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = 2
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, number: int, device: Any) -> int:
+        device._obj.value = number + 1
+        return 0
+
+    def nvmlDeviceRegisterEvents(self, _device: Any, kind: Any, _events: Any) -> int:
+        assert kind.value == 8
+        return self.registers
+
+    def nvmlEventSetWait_v2(self, _events: Any, fault: Any, milliseconds: int) -> int:
+        assert milliseconds > 0
+        if not self.faults:
+            return 10
+        fault._obj.code = self.faults.pop(0)
+        return 0
+
+    def _now(self, device: Any) -> tuple[int, int, int]:
+        return self.rounds[0][device.value - 1]
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: Any, reasons: Any) -> int:
+        reasons._obj.value = self._now(device)[0]
+        return 0
+
+    def nvmlDeviceGetClockInfo(self, device: Any, kind: int, clock: Any) -> int:
+        assert kind == 1
+        clock._obj.value = self._now(device)[1]
+        return 0
+
+    def nvmlDeviceGetUtilizationRates(self, device: Any, use: Any) -> int:
+        use._obj.gpu = self._now(device)[2]
+        return 0
+
+
+CALM = (0x4, 2400, 95)
+
+
+def test_the_faults_and_slow_seconds_of_the_gpus_are_counted(witness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(witness, "GPU_EVERY", 0.01)
+    nvml = Nvml([[CALM, CALM], [(0x40, 900, 81), CALM], [(0x80, 999, 80), (0x20, 1000, 100)]], [79, 31, 31])
+    gpus = witness.Gpus(nvml)
+    for _round in range(3):
+        gpus.look()
+        nvml.rounds.pop(0)
+    assert gpus.xid == {79: 1, 31: 2}
+    assert gpus.seconds == {"gpu_hot": 0.02, "gpu_brake": 0.01, "gpu_slow": 0.01}
+
+
+@pytest.mark.parametrize("registers", [0, 3])
+def test_the_sidecar_reads_what_is_counted_until_nvml_fails(
+    registers: int, witness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU may tell no faults (3, not supported), and still has a clock."""
+    monkeypatch.setattr(witness, "GPU_EVERY", 1)
+    looks = []
+
+    class Ends(Nvml):
+        def nvmlDeviceGetClockInfo(self, device: Any, kind: int, clock: Any) -> int:
+            looks.append(kind)
+            if len(looks) > 2:
+                raise OSError("the library is gone")
+            return super().nvmlDeviceGetClockInfo(device, kind, clock)
+
+    nvml = Ends([[(0x40, 900, 81), CALM]], [79], registers)
+    witness.watch_gpus(tmp_path, lambda _name: nvml)
+    told = {"gpu_hot": 1, "gpu_brake": 0, "gpu_slow": 1} | ({} if registers else {"xid_79": 1})
+    assert health.of_gpu(tmp_path) == {(-1, name): times for name, times in told.items()}
+
+
+def test_without_a_gpu_nothing_is_counted(witness: Any, tmp_path: Path) -> None:
+    def missing(name: str) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    witness.watch_gpus(tmp_path, missing)
+    witness.watch_gpus(tmp_path, lambda _name: object())
+    assert list(tmp_path.iterdir()) == []
+    assert witness.GPU == health.GPU

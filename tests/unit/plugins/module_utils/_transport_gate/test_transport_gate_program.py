@@ -159,7 +159,9 @@ def test_one_part_that_fails_or_hangs_does_not_keep_the_others_from_their_work(
     # Only the sidecar's own pause: module subprocess sleeps too while it waits for a program.
     monkeypatch.setattr(sidecar, "time", SimpleNamespace(**vars(time) | {"sleep": rest}))
     monkeypatch.setattr(sidecar, "serve_metrics", lambda *_words: None)
-    monkeypatch.setattr(sys, "argv", ["sidecar", "--nccl-logs", str(rank.logs), "--gate", gate])
+    monkeypatch.setattr(
+        sys, "argv", ["sidecar", "--nccl-logs", str(rank.logs), "--gate", gate, "--state", str(rank.logs)]
+    )
     before = set(threading.enumerate())
     with pytest.raises(Ended):
         sidecar.main()
@@ -237,7 +239,7 @@ def test_the_program_does_what_its_settings_ask_for(
     monkeypatch.setattr(sidecar, "keep", lambda *words: kept.extend(words))
     monkeypatch.setattr(sidecar, "lives", lived.append)
     monkeypatch.setattr(threading, "Thread", Thread)
-    for more in (["--gate", given], []):
+    for more in (["--gate", given, "--state", str(rank.logs)], []):
         monkeypatch.setattr(sys, "argv", ["sidecar", "--nccl-logs", str(rank.logs), *more])
         sidecar.main()
     for work in kept[::2]:
