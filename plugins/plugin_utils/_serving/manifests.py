@@ -31,8 +31,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import 
 from .access import Access, around, service
 from .fallback import Fallback
 from .model import Plan, RankPlan, Rendezvous
-from .pods import NETWORKS, PodOptions, account, code_volume, key_of, networks_annotation, pod_spec
-from .sidecar import programs_of, rights, watched, with_sidecar
+from .pods import NETWORKS, PodOptions, code_volume, key_of, networks_annotation, pod_spec
+from .sidecar import accounts, programs_of, with_sidecar
 from .supervisor import supervisor, supervisor_labels, switch
 from .volumes import claimed
 
@@ -161,13 +161,10 @@ def render(
     material = {"files": dict(files), "patches": dict(patches), "programs": dict(code), **asdict(options.owner)}
     revision = revision_of(plan, specs, material | own)
     objects = [
-        account(_meta(plan, plan.instance)),
+        *accounts(plan, options, labels(plan) | _RANK),
         _config_map(plan, f"{plan.instance}-files", files),
         _config_map(plan, programs_of(plan), {key_of(path): text for path, text in code.items()}),
     ]
-    if watched(plan, options):
-        others = list(fallback.plans.values()) if fallback else []
-        objects += rights(plan, labels(plan), [rank.pod for one in others for rank in one.ranks])
     if patches:
         objects.append(_config_map(plan, f"{plan.instance}-patches", patches))
     objects += claimed(plan, labels(plan), options.cache_dir)
@@ -197,7 +194,7 @@ def _waiting(
         with_sidecar(pod_spec(entry, plan, options), entry, plan, options, material["programs"]) for entry in plan.ranks
     ]
     meet, own = plan.rendezvous, {FALLBACK: name, **access}
-    objects = []
+    objects = accounts(plan, options, labels(plan) | {FALLBACK: name, **_RANK})
     if meet and meet.service:
         own |= {MEETING: "pod-network"}
         head = {INSTANCE: plan.instance, ROLE: "head", FALLBACK: name}

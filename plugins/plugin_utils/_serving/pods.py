@@ -223,7 +223,7 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
     }
     spec: dict[str, Any] = {
         "nodeSelector": {"kubernetes.io/hostname": entry.node},
-        "serviceAccountName": plan.instance,
+        "serviceAccountName": entry.name,
         "automountServiceAccountToken": False,
         # SGLANG_PORT of a Service called "sglang" would be read by SGLang as its own setting.
         "enableServiceLinks": False,

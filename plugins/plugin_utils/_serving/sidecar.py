@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR, TRANSPORT
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan, RankPlan
-from .pods import PodOptions, code_volume, container, own_addresses, role
+from .pods import PodOptions, account, code_volume, container, own_addresses, role
 from .volumes import FILES
 
 PROGRAM = "_transport_gate.sidecar"
@@ -134,16 +134,19 @@ def with_sidecar(
     }
 
 
-def rights(plan: Plan, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the permissions of the sidecars: the status of their group's pods, and new events.
+def accounts(plan: Plan, options: PodOptions, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the service account of each rank, and what its sidecar may do.
 
-    ``others`` are the pods of the group's fallback.
+    That is to read the pods of the group, to write the status of its own pod, and to create events. With one account
+    for all ranks, whoever breaks into one pod could say that the others have proven their transport.
     """
-    meta = {"name": f"{plan.instance}-transport", "namespace": plan.namespace, "labels": dict(labels)}
-    pods = [*(entry.pod for entry in plan.ranks), *others]
-    rules = [
-        {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": pods, "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    ]
-    return role(meta, rules, plan.instance, plan.namespace)
+    own = [{"name": entry.name, "namespace": plan.namespace, "labels": dict(labels)} for entry in plan.ranks]
+    objects = [account(meta) for meta in own]
+    for entry, meta in zip(plan.ranks, own, strict=True) if watched(plan, options) else ():
+        rules = [
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": [e.pod for e in plan.ranks], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": [entry.pod], "verbs": ["patch"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+        ]
+        objects += role(meta, rules, entry.name, plan.namespace)
+    return objects

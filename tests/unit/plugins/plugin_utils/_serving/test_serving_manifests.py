@@ -46,11 +46,10 @@ def container_of(objects: list[dict[str, Any]], rank: int) -> dict[str, Any]:
 def test_what_a_group_consists_of() -> None:
     objects = rendered()
     assert [(o["kind"], o["metadata"]["name"]) for o in objects] == [
-        ("ServiceAccount", "gemma-4-31b-it"),
+        *(("ServiceAccount", f"gemma-4-31b-it-{rank}") for rank in range(4)),
+        *((kind, f"gemma-4-31b-it-{rank}") for rank in range(4) for kind in ("Role", "RoleBinding")),
         ("ConfigMap", "gemma-4-31b-it-files"),
         ("ConfigMap", "gemma-4-31b-it-programs"),
-        ("Role", "gemma-4-31b-it-transport"),
-        ("RoleBinding", "gemma-4-31b-it-transport"),
         ("Service", "gemma-4-31b-it"),
         ("Service", "gemma-4-31b-it-pods"),
         ("PodDisruptionBudget", "gemma-4-31b-it"),
@@ -254,13 +253,22 @@ def test_the_memory_is_watched_only_if_somebody_can_stop_the_group() -> None:
         assert sidecar_settings(rendered(options), 1).memory is None
 
 
-def test_the_sidecars_may_write_the_status_of_their_group_s_pods_and_events_and_nothing_else() -> None:
-    (role,) = [o for o in rendered() if o["kind"] == "Role" and o["metadata"]["name"].endswith("-transport")]
-    assert role["rules"] == [
-        {"apiGroups": [""], "resources": ["pods"], "resourceNames": list(PODS), "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": list(PODS), "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    ]
+def test_a_sidecar_may_write_the_status_of_its_own_pod_and_events_and_nothing_else() -> None:
+    objects = rendered()
+    for rank, pod in enumerate(PODS):
+        user = pod_of(objects, rank)["spec"]["serviceAccountName"]
+        assert [o["automountServiceAccountToken"] for o in named(objects, "ServiceAccount", user)] == [False]
+        (bound,) = [o["roleRef"] for o in objects if o["kind"] == "RoleBinding" and o["subjects"][0]["name"] == user]
+        (role,) = named(objects, "Role", bound["name"])
+        assert role["rules"] == [
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": list(PODS), "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": [pod], "verbs": ["patch"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+        ]
+
+
+def named(objects: list[dict[str, Any]], kind: str, name: str) -> list[dict[str, Any]]:
+    return [o for o in objects if (o["kind"], o["metadata"]["name"]) == (kind, name)]
 
 
 def test_a_gate_that_is_off_leaves_the_memory_watched() -> None:
@@ -275,7 +283,7 @@ def test_the_gate_can_only_warn_or_be_off(gate: Any, gates: bool, asks: bool) ->
     assert ("readinessGates" in spec) is gates
     assert ("--gate" in spec["containers"][-1]["command"]) is asks
     assert ("transport-account" in json.dumps(spec)) is asks
-    assert any(o["metadata"]["name"].endswith("-transport") for o in objects if o["kind"] == "Role") is asks
+    assert bool(named(objects, "Role", "gemma-4-31b-it-0")) is asks
 
 
 def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
@@ -329,7 +337,7 @@ def test_a_group_of_one_node_is_watched_and_supervised_but_has_no_transport_to_p
     (supervisor,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "gemma-4-31b-it-0-0" in supervisor["command"]
     assert {o["metadata"]["name"] for o in objects if o["kind"] == "Role"} == {
-        "gemma-4-31b-it-transport",
+        "gemma-4-31b-it-0",
         "gemma-4-31b-it-supervisor",
     }
 
