@@ -83,6 +83,12 @@ nic_cluster_policies:
   returned: always
   type: list
   elements: dict
+device_classes:
+  description: The DeviceClasses of dynamic resource allocation, each with C(name) and C(resource) (the resource by which
+    pods without a ResourceClaim get its devices; may be empty).
+  returned: always
+  type: list
+  elements: dict
 sriov_policies:
   description: The node policies of the SR-IOV operator, each with C(name) and C(creates) (whether it creates VFs for
     it).
@@ -173,12 +179,18 @@ def sriov_policy(item: Mapping[str, Any]) -> Json:
     return {"name": name_of(item), "creates": bool(spec.get("numVfs")) and not spec.get("externallyManaged")}
 
 
+def device_class(item: Mapping[str, Any]) -> Json:
+    """Return the name of a DeviceClass, and the resource by which pods without a ResourceClaim get its devices."""
+    return {"name": name_of(item), "resource": str(item["spec"].get("extendedResourceName") or "")}
+
+
 # {name of a list: (resource, function that reduces an object)}
 LISTS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
     "daemon_sets": ("apps/v1/daemonsets", daemon_set),
     "runtime_classes": ("node.k8s.io/v1/runtimeclasses", name_of),
     "storage_classes": ("storage.k8s.io/v1/storageclasses", storage_class),
     "ingress_classes": ("networking.k8s.io/v1/ingressclasses", name_of),
+    "device_classes": ("resource.k8s.io/v1/deviceclasses", device_class),
     "cluster_policies": ("nvidia.com/v1/clusterpolicies", operator_policy),
     "nic_cluster_policies": ("mellanox.com/v1alpha1/nicclusterpolicies", operator_policy),
     "sriov_policies": ("sriovnetwork.openshift.io/v1/sriovnetworknodepolicies", sriov_policy),

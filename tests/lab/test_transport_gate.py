@@ -61,7 +61,6 @@ def test_the_sidecar_may_patch_the_status_of_its_group_and_nothing_else(cluster:
     permitted: list[tuple[str, str, Any]] = [
         ("GET", head, None),
         ("GET", worker, None),
-        ("PATCH", f"{head}/status{dry}", status),
         ("PATCH", f"{worker}/status{dry}", status),
         ("POST", f"{space}/events{dry}", event),
     ]
@@ -69,6 +68,7 @@ def test_the_sidecar_may_patch_the_status_of_its_group_and_nothing_else(cluster:
         ("GET", f"{space}/pods", None),
         ("GET", stranger, None),
         ("GET", f"{head}/log", None),
+        ("PATCH", f"{head}/status{dry}", status),
         ("PATCH", f"{stranger}/status{dry}", status),
         ("PATCH", f"{head}{dry}", label),
         ("DELETE", f"{head}{dry}", None),
@@ -77,11 +77,11 @@ def test_the_sidecar_may_patch_the_status_of_its_group_and_nothing_else(cluster:
         ("POST", f"/api/v1/namespaces/default/events{dry}", event),
         ("GET", f"{space}/secrets", None),
         ("GET", f"{space}/configmaps/{GROUP}-programs", None),
-        ("POST", f"{space}/serviceaccounts/{GROUP}/token{dry}", {}),
+        ("POST", f"{space}/serviceaccounts/{GROUP}-1/token{dry}", {}),
         ("GET", "/api/v1/nodes", None),
         ("GET", "/api/v1/namespaces/kube-system/pods", None),
         ("GET", f"/apis/apps/v1/namespaces/{cluster.namespace}/statefulsets/{GROUP}-0", None),
-        ("GET", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{cluster.namespace}/roles/{GROUP}-transport", None),
+        ("GET", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{cluster.namespace}/roles/{GROUP}-1", None),
     ]
     words = ("exec", "-i", f"{GROUP}-1-0", "-c", "transport", "--", "python3", "-c", ASK)
     codes = json.loads(cluster.kubectl(*words, stdin=json.dumps(permitted + refused)))

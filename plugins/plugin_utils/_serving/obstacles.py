@@ -206,6 +206,7 @@ def judge(found: Mapping[str, Any], wanted: Wanted) -> Report:
         *(_multus(found, wanted) if wanted.networks else ()),
         *_namespace(found, wanted),
         *_twice(found),
+        *_stricter(found, wanted),
     ]
     names, unread = found["runtime_classes"], found["unread"]
     if wanted.runtime_class and "runtime_classes" not in unread and wanted.runtime_class not in names:
@@ -230,10 +231,13 @@ def _nodes(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
             yield _finding(rule, None, host, key=room.node, **said)
         for resource, count in wanted.resources.get(host, {}).items():
             offered = room.offers.get(resource, 0)
-            if offered < count:
+            # A node does not list what the scheduler gets by a claim that it makes itself (DRAExtendedResource).
+            if offered < count and resource not in {one["resource"] for one in found["device_classes"]}:
                 named = any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in room.offers)
-                kind = "other" if resource != wanted.gpu else "named" if named else "gpu"
+                kind = "named" if named else "claims" if found["device_classes"] else "gpu"
+                kind = kind if resource == wanted.gpu else "other"
                 words = {"offered": offered, "count": count, "present": _list(room.offers)}
+                words |= {"classes": _list(one["name"] for one in found["device_classes"])}
                 yield _finding(f"existing.resource.missing/{kind}", None, host, key=resource, **words)
 
 
@@ -263,6 +267,24 @@ def _namespace(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
         # Pods of mode restricted have a fixed user, which restricted-v2 refuses.
         context = "nonroot-v2" if wanted.rdma_mode == "restricted" else "privileged"
         yield _finding("existing.namespace.openshift", name, context=context)
+
+
+# The names under which shared RDMA device plugins offer devices
+_SHARED = re.compile(r"rdma/|[^/]+/(rdma|hca|roce)")
+
+
+def _stricter(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
+    """Yield the strictest RDMA mode that the devices of the nodes allow, if the wanted one is privileged."""
+    if wanted.rdma_mode != "privileged" or not wanted.networks:
+        return
+    offers = [plain.load(Room, each).offers for each in found["nodes"] if each["host"] in wanted.nodes]
+    shared = [
+        name for name in (offers[0] if offers else ()) if _SHARED.match(name) and all(one.get(name) for one in offers)
+    ]
+    if shared:
+        yield _finding("existing.mode.stricter", wanted.rdma_mode, resource=min(shared))
+    else:
+        yield _finding("existing.mode.privileged", wanted.rdma_mode)
 
 
 def _twice(found: Mapping[str, Any]) -> Iterator[Finding]:

@@ -274,6 +274,7 @@ def cluster(**changes: Any) -> dict[str, Any]:
         "cluster_policies": [{"name": "cluster-policy", "state": "ready"}],
         "nic_cluster_policies": [{"name": "nic-cluster-policy", "state": "notReady"}],
         "sriov_policies": [],
+        "device_classes": [],
         "namespace": {"exists": True, "level": "privileged"},
         "unread": [],
     } | changes
@@ -456,3 +457,34 @@ def test_openshift_s_own_admission_is_named_with_its_command(mode: str, context:
     found = cluster(groups=["k8s.cni.cncf.io", "security.openshift.io"])
     (finding,) = judge(found, wanted(rdma_mode=mode)).findings
     assert f"oc adm policy add-scc-to-group {context} system:serviceaccounts:models" in finding.remedy
+
+
+CLAIMS = [{"name": "gpu.nvidia.com", "resource": ""}, {"name": "vf", "resource": ""}]
+
+
+def test_a_cluster_that_has_only_claims_is_told_what_is_missing() -> None:
+    bare = [n | {"offers": {"rdma/hca": 63}} for n in cluster()["nodes"]]
+    said = judge(cluster(nodes=bare, device_classes=CLAIMS), wanted()).findings
+    assert [f.rule for f in said] == ["existing.resource.missing"] * 2
+    assert "only by ResourceClaims (DeviceClasses gpu.nvidia.com, vf)" in said[0].reason
+    assert "a DeviceClass with extendedResourceName nvidia.com/gpu" in said[0].remedy
+    offered = [{"name": "gpu.nvidia.com", "resource": "nvidia.com/gpu"}]
+    assert rules(cluster(nodes=bare, device_classes=offered)) == []
+
+
+@pytest.mark.parametrize(
+    ("offers", "rule", "words"),
+    [
+        ({"rdma/hca": 63}, "mode.stricter", "set gb10_rdma_resource to it, and gb10_rdma_mode to restricted"),
+        ({"example.com/rdma_shared": 1}, "mode.stricter", "The nodes offer example.com/rdma_shared"),
+        ({"nvidia.com/hostdev": 4}, "mode.privileged", "ask the owner"),
+        ({"rdma/hca": 0}, "mode.privileged", "a shared RDMA device plugin"),
+    ],
+)
+def test_the_strictest_mode_that_the_devices_allow_is_proposed(offers: dict[str, int], rule: str, words: str) -> None:
+    nodes = [n | {"offers": {**GPU_OF_EXISTING, **offers}} for n in cluster()["nodes"]]
+    want = wanted(rdma_mode="privileged", resources=dict.fromkeys(("spark1", "spark2"), GPU_OF_EXISTING))
+    (finding,) = judge(cluster(nodes=nodes), want).findings
+    assert (finding.rule, finding.severity) == (f"existing.{rule}", "info")
+    assert words.lower() in finding.remedy.lower()
+    assert "must not set securityContext.privileged=true" in finding.reason
