@@ -84,8 +84,8 @@ nic_cluster_policies:
   type: list
   elements: dict
 device_classes:
-  description: The DeviceClasses of dynamic resource allocation, each with C(name) and C(resource) (the resource by which
-    pods without a ResourceClaim get its devices; may be empty).
+  description: The DeviceClasses of dynamic resource allocation, each with C(name) and C(resource) (the resource by
+    which pods without a ResourceClaim get its devices; may be empty).
   returned: always
   type: list
   elements: dict

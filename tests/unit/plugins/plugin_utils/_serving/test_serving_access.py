@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
+import yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import PUBLISHED, Access
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from documented import fences
 from serving_samples import group_revision, plan
 
 PEER = {"ipBlock": {"cidr": "192.0.2.0/24"}}
@@ -68,3 +70,19 @@ def test_an_ingress_publishes_what_clients_need_and_no_route_that_administers_th
     paths = one("Ingress", objects(Access(ingress={"host": "llm.example"})))["spec"]["rules"][0]["http"]["paths"]
     assert [path["path"] for path in paths] == ["/v1", "/generate", "/health", "/health_generate"]
     assert {path["pathType"] for path in paths} == {"Prefix"}
+
+
+def test_the_documented_route_and_pool_lead_to_the_head_that_the_gate_keeps() -> None:
+    (text,) = [text for page, _language, text in fences() if page == "docs/existing.md" and "InferencePool" in text]
+    route, pool = yaml.safe_load_all(text)
+    found = objects()
+    service = one("Service", found)
+    (rule,) = route["spec"]["rules"]
+    port = service["spec"]["ports"][0]["port"]
+    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": port}]
+    assert tuple(match["path"]["value"] for match in rule["matches"]) == PUBLISHED
+    selected = pool["spec"]["selector"]["matchLabels"].items()
+    templates = [o["spec"]["template"] for o in found if o["kind"] == "StatefulSet"]
+    (head,) = [template for template in templates if selected <= template["metadata"]["labels"].items()]
+    assert head["spec"]["readinessGates"] == [{"conditionType": "gb10.cluster/transport"}]
+    assert pool["spec"]["targetPorts"] == [{"number": head["spec"]["containers"][0]["ports"][0]["containerPort"]}]
