@@ -15,7 +15,7 @@ description:
   - Also reads speed, PCIe link and MTU of each port, and the addresses of all interfaces.
   - Where C(lldpd) is installed, it names the switch and its port. If its service does not run, an instance of it runs
     for five seconds and announces the host on these ports only. The service stays as it is.
-  - Sets the fact C(gb10_cabling), which M(gb10.cluster.cabling_report) compares with those of the other hosts.
+  - Sets the fact C(gb10_cabling), which M(gb10.cluster.cabling_report) compares with the other hosts' facts.
   - Needs root, iproute2 and iputils-ping on the host.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.sysfs, gb10.cluster.shared.readonly]
@@ -50,7 +50,7 @@ ansible_facts:
          neighbours: ["48:b0:2d:00:02:00"], mtu: 9000, mtu_passes: 9000, link_local: true}
     gb10_addresses: {enP7s7: [192.168.10.11/24]}
 msg:
-  description: The number of ports and of those that see a neighbour.
+  description: The number of ports, and how many of them see a neighbour.
   returned: always
   type: str
 """

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_health
-short_description: Compare links and error counters with those of the previous run
+short_description: Compare links and error counters with the previous run
 version_added: 0.1.0
 description:
   - Reads how often the link of each physical function changed, its speed, and the error counters of all RDMA devices.
-  - Compares them with those of the previous run since the host started, and saves them for the next run.
+  - Compares them with the previous run since the host started, and saves them for the next run.
   - Needs root on the host.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.sysfs]

@@ -10,7 +10,7 @@ module: gateway_objects
 short_description: Plan which groups are behind the gateway, and render its Kubernetes objects
 version_added: 0.1.0
 description:
-  - Chooses the groups by the options of the role P(gb10.cluster.gateway#role), in a task of which it must run.
+  - Chooses the groups by the options of the role P(gb10.cluster.gateway#role), so it must run in a task of that role.
   - Fails if the groups serve different models, or if the gateway has a key and a group accepts requests past it.
   - The objects contain no Secrets; pods refer to Secrets by name.
   - Runs on the controller and contacts no host and no cluster.

@@ -23,7 +23,7 @@ extends_documentation_fragment: [gb10.cluster.shared.converging]
 options:
   state:
     description:
-      - V(replaced) exchanges the state for that of O(src), V(aside) moves O(names) away.
+      - V(replaced) exchanges the state for the one in O(src), V(aside) moves O(names) away.
       - V(kept) puts the old state back, and V(settled) deletes it.
     type: str
     choices: [replaced, aside, kept, settled]
@@ -57,7 +57,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 snapshot:
-  description: Path of the newest snapshot of etcd in the archive; empty for that of a single server.
+  description: Path of the newest snapshot of etcd in the archive; empty for a single server.
   returned: success
   type: str
 """

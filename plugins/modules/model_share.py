@@ -14,7 +14,7 @@ description:
     V(served) starts a process that serves the verified files of this node, and returns. V(absent) ends the process.
   - The process listens on O(addresses) only, answers only the addresses of O(peers), and only requests with O(secret).
     It ends with V(absent), and by itself when no peer asked for O(orphan_seconds), or after O(longest_seconds).
-  - Every file gets its final name only if its digest is that of the plan. Downloads and copies resume after an
+  - Every file gets its final name only if its digest matches the plan. Downloads and copies resume after an
     interruption. If a peer stops answering, another one that has the file continues.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.hub]

@@ -106,8 +106,8 @@ reboot:
 found:
   description:
     - What was read before the steps. C(kernel) runs, C(next_kernel) would be booted, C(changes) are the packages with
-      C(name), C(before) and C(after), C(hold) those that would be held, C(kernels) what GRUB can boot, C(state) the
-      file of the update, and C(due) whether there is anything to do.
+      C(name), C(before) and C(after), C(hold) the packages that would be held, C(kernels) what GRUB can boot,
+      C(state) the file of the update, and C(due) whether there is anything to do.
   type: dict
   returned: always
 """

@@ -172,7 +172,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What the image says about one rank. Values are ``[given, becomes]``; ``overruled`` are those that were given."""
+    """What the image says about one rank. Values are ``[given, becomes]``; ``overruled`` are the given ones."""
 
     rank: int
     verdict: str

@@ -25,9 +25,9 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "In mode `ipc_lock` the server is root in its container, with the capability `IPC_LOCK`, without `NET_RAW`, and "
     "with the runtime's seccomp profile.": ("test_security_of_each_mode",),
     "Mode `none` has this profile and the container's ordinary capabilities.": ("test_security_of_each_mode",),
-    "A pod joins the fabric by naming a network of its own namespace; Multus refuses those of other namespaces, and an "
-    "admission policy refuses pods with the annotation `v1.multus-cni.io/default-network`, for which Multus does not "
-    "do it.": (
+    "A pod joins the fabric by naming a network of its own namespace; Multus refuses networks of other namespaces, and "
+    "an admission policy refuses pods with the annotation `v1.multus-cni.io/default-network`, for which Multus does "
+    "not do it.": (
         "test_multus_isolates_namespaces_unless_told_otherwise",
         "test_a_pod_of_another_namespace_joins_no_network",
     ),
@@ -58,7 +58,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_an_ingress_publishes_what_clients_need_and_no_route_that_administers_the_server",
         "test_no_route_of_any_release_that_administers_passes",
     ),
-    "The plan names the known holes of the profile's SGLang in one line, and warns of those that are open.": (
+    "The plan names the known holes of the profile's SGLang in one line, and warns of the open ones.": (
         "test_the_plan_names_known_holes_in_one_line",
         "test_a_closed_hole_makes_no_finding",
     ),
