@@ -89,6 +89,10 @@ test-monitoring: $(DEV) ## Alerts and queries of the dashboards with a real Prom
 test-artifact: $(DEV) ## What ships: ansible-test sanity on Python 3.11 and 3.12, and galaxy-importer
 	tests/plays/plays.py run artifact
 
+.PHONY: first-changelog
+first-changelog: ## Remove the fragments of the time before the first release, which 0.1.0.yml describes
+	find changelogs/fragments -name '*.yml' ! -name 0.1.0.yml -delete
+
 .PHONY: deps
 deps: ## Install the Debian packages of the lab (asks apt, needs root)
 	$(LAB) deps

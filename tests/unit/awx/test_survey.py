@@ -1,0 +1,28 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that the survey for AWX asks only for what the playbooks read, and that its defaults can be planned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import awx_job
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import load_known
+
+ROOT = Path(__file__).resolve().parents[3]
+ASKED = json.loads((ROOT / "docs" / "awx" / "survey.json").read_text(encoding="utf-8"))["spec"]
+
+
+def test_a_question_sets_a_short_name_with_all_its_choices() -> None:
+    known = load_known().command_line
+    for question in ASKED:
+        assert question.get("choices") == known[question["variable"]].get("choices"), question["variable"]
+
+
+def test_a_job_with_the_defaults_of_the_survey_plans(tmp_path: Path) -> None:
+    extra = {question["variable"]: question["default"] for question in ASKED}
+    done, output = awx_job.run(tmp_path, "playbooks/plan.yml", ["inventory/4x-gb10-switch"], extra, [])
+    assert done == "successful", output
+    assert "0 errors" in output
