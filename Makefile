@@ -82,7 +82,7 @@ docs: $(DEV) ## Build the documentation site into .build/site/html; a broken lin
 	docs/site/build
 
 .PHONY: test-monitoring
-test-monitoring: $(DEV) ## Alerts and queries of the dashboards with a real Prometheus (needs prometheus, prometheus-node-exporter)
+test-monitoring: $(DEV) ## Alerts and queries of the dashboards with a real Prometheus (needs prometheus, prometheus-node-exporter, prometheus-alertmanager)
 	tests/plays/plays.py run 'monitoring/*'
 
 .PHONY: test-artifact

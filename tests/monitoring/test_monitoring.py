@@ -9,9 +9,11 @@ a page of a real SGLang, and the others from samples/page.prom.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.request import Request
 
 import pytest
 import yaml
@@ -206,3 +209,100 @@ def test_every_alert_fires_for_its_fault_and_only_then() -> None:
     for test in tested:
         names = {case["alertname"] for case in test["alert_rule_test"]}
         assert names == {rule["alert"] for rule in RULES}, test["name"]
+
+
+class Sink(BaseHTTPRequestHandler):
+    """Takes what is posted: ntfy's and Slack's side of a receiver."""
+
+    def do_POST(self) -> None:
+        text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.got.append((self.path, text))  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_words: Any) -> None:
+        """Say nothing."""
+
+
+class Mail(socketserver.StreamRequestHandler):
+    """Takes a mail, with a login, as a server without TLS does."""
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 here\r\n")
+        while line := self.rfile.readline().decode().rstrip("\r\n"):
+            said = {"EHLO": "250-here\r\n250 AUTH PLAIN", "AUTH": "235 in", "DATA": "354 go on"}.get(
+                line[:4], "250 yes"
+            )
+            if line == "DATA":
+                self.wfile.write(b"354 go on\r\n")
+                mail = []
+                while (part := self.rfile.readline().decode().rstrip("\r\n")) != ".":
+                    mail.append(part)
+                self.server.got.append(("mail", "\n".join(mail)))  # type: ignore[attr-defined]
+                said = "250 taken"
+            self.wfile.write(f"{said}\r\n".encode())
+            if line == "QUIT":
+                return
+
+
+def receivers(readme: str) -> dict[str, Any]:
+    """Return the receiver of the page's first example with the mail and Slack of its second one."""
+    blocks = [block.partition("\n")[2].partition("```")[0] for block in readme.split("```yaml")[1:]]
+    parsed = [yaml.load(block.replace("!unsafe ", ""), yaml.SafeLoader) for block in blocks]
+    (first,) = [block["monitoring_alertmanager"] for block in parsed if "monitoring_alertmanager" in block]
+    (more,) = [block for block in parsed if "slack_configs" in block]
+    return {**first, "receivers": [first["receivers"][0] | more]}
+
+
+def test_the_examples_of_receivers_reach_ntfy_a_mailbox_and_slack(tmp_path: Path) -> None:
+    """Everything but the addresses is as on the page; a receiver may not know the certificate of a server here."""
+    got: list[tuple[str, str]] = []
+    web = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+    post = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mail)
+    web.got = post.got = got  # type: ignore[attr-defined]
+    for server in (web, post):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    here = f"http://127.0.0.1:{web.server_port}"
+    config = receivers((ROOT / "roles/monitoring/README.md").read_text(encoding="utf-8"))
+    (receiver,) = config["receivers"]
+    ntfy = receiver["webhook_configs"][0]
+    ntfy["url"] = ntfy["url"].replace("https://ntfy.sh", f"{here}/ntfy")
+    receiver["slack_configs"][0]["api_url"] = f"{here}/slack"
+    receiver["email_configs"][0] |= {"smarthost": f"127.0.0.1:{post.server_address[1]}", "require_tls": False}
+    config["route"] |= {"group_wait": "1s"}
+    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(config))
+    port = free_port()
+    command = [
+        program("prometheus-alertmanager", "prometheus-alertmanager"),
+        f"--config.file={tmp_path}/alertmanager.yml",
+        f"--storage.path={tmp_path}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+    (rule,) = [rule for rule in RULES if rule["alert"] == "Gb10RailDegrades"]
+    summary = "Rail 1 of rank 2 of group g had faults again and again (link_lost)."
+    alert = {"labels": {"alertname": rule["alert"], **rule["labels"]}, "annotations": {"summary": summary}}
+    with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stderr=log, stdout=log) as running:
+        try:
+            posted = Request(f"http://127.0.0.1:{port}/api/v2/alerts", json.dumps([alert]).encode())
+            posted.add_header("Content-Type", "application/json")
+            until = time.monotonic() + 60
+            while {path.partition("?")[0] for path, _text in got} < {
+                "/ntfy/a-topic-that-nobody-guesses",
+                "/slack",
+                "mail",
+            }:
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(posted, timeout=5).close()
+                assert time.monotonic() < until, (tmp_path / "log").read_text()[-3000:]
+                time.sleep(1)
+        finally:
+            running.terminate()
+    told = dict(got)
+    assert all("Gb10RailDegrades" in text for text in told.values())
+    # ntfy's own template of this name shows the annotations of this form.
+    phone = json.loads(told["/ntfy/a-topic-that-nobody-guesses?template=alertmanager"])
+    assert phone["alerts"][0]["annotations"]["summary"] == summary
+    slack = json.loads(told["/slack"])
+    assert (slack["channel"], slack["attachments"][0]["title"]) == ("#gb10", summary)
+    assert "To: me@example.org" in told["mail"]
