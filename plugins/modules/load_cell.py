@@ -55,7 +55,7 @@ options:
       - Only V(gb10) and V(sglang) keep the answers, so only their answers can be judged. The other clients read
         C(/metrics) only to check whether the server is idle.
     type: str
-    choices: [gb10, sglang, llama-benchy, aiperf]
+    choices: [gb10, sglang, llama-benchy]
     default: gb10
   judge_output:
     description: Judge every answer. Disable this only for a model with random weights; record and report say so.

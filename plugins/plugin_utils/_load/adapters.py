@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a cell with another benchmark client, and convert its figures to the collection's format.
 
-This allows comparisons with leaderboards. Options and result files are those of sglang.bench_serving 0.5.10,
-llama-benchy 0.4.0 and aiperf 0.13.0. Only sglang.bench_serving records the server's answers, so only its cells are
-checked for broken output.
+This allows comparisons with leaderboards. Options and result files are those of sglang.bench_serving 0.5.10
+and llama-benchy 0.4.0. Only sglang.bench_serving records the server's answers, so only its cells are checked for broken
+output.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from .client import Target
 from .judge import signs_of_garbage, status_of
 from .stats import RequestRecord, Workload, summarise
 
-PROGRAMS = {"sglang": "python3", "llama-benchy": "llama-benchy", "aiperf": "aiperf"}
-RESULT = {"sglang": "sglang.jsonl", "llama-benchy": "benchy.json", "aiperf": "profile_export_aiperf.json"}
+PROGRAMS = {"sglang": "python3", "llama-benchy": "llama-benchy"}
+RESULT = {"sglang": "sglang.jsonl", "llama-benchy": "benchy.json"}
 
 
 def command(client: str, target: Target, workload: Workload, out: Path) -> list[str]:
@@ -38,19 +38,13 @@ def command(client: str, target: Target, workload: Workload, out: Path) -> list[
         words += ["--seed", str(workload.seed), "--warmup-requests", str(workload.warmup)]
         words += ["--output-file", str(out / RESULT[client]), "--output-details"]
         return words if workload.forced else [*words, "--disable-ignore-eos"]
-    if client == "llama-benchy":
-        words = ["llama-benchy", "--base-url", f"{target.url}/v1", "--model", target.model, "--pp", "512"]
-        words += ["--tg", str(workload.max_tokens), "--depth", str(workload.context_tokens)]
-        words += ["--runs", str(workload.repetitions), "--concurrency", str(workload.concurrency)]
-        # SGLang 0.5.18 and later refuse this option of llama-benchy together with streaming.
-        words += ["--extra-body", "return_token_ids=false", "--format", "json"]
-        words += ["--save-result", str(out / RESULT[client])]
-        return [*words, "--exact-tg"] if workload.forced else words
-    words = ["aiperf", "profile", "--url", target.url, "--model", target.model, "--endpoint-type", "chat"]
-    words += ["--streaming"]
-    words += ["--concurrency", str(workload.concurrency), "--request-count", str(requests), "--isl", str(inputs)]
-    words += ["--osl", str(workload.max_tokens), "--random-seed", str(workload.seed), "--artifact-dir", str(out)]
-    return [*words, "--extra-inputs", "ignore_eos:true"] if workload.forced else words
+    words = ["llama-benchy", "--base-url", f"{target.url}/v1", "--model", target.model, "--pp", "512"]
+    words += ["--tg", str(workload.max_tokens), "--depth", str(workload.context_tokens)]
+    words += ["--runs", str(workload.repetitions), "--concurrency", str(workload.concurrency)]
+    # SGLang 0.5.18 and later refuse this option of llama-benchy together with streaming.
+    words += ["--extra-body", "return_token_ids=false", "--format", "json"]
+    words += ["--save-result", str(out / RESULT[client])]
+    return [*words, "--exact-tg"] if workload.forced else words
 
 
 def _has_sglang() -> bool:
@@ -118,37 +112,21 @@ def _from_benchy(text: str, workload: Workload) -> list[dict[str, Any]]:
     return []
 
 
-def _from_aiperf(text: str, workload: Workload) -> list[dict[str, Any]]:
-    """Return one run from aiperf's summary; times are milliseconds."""
-    data = json.loads(text)
-
-    def value(name: str, statistic: str) -> float | None:
-        found = (data.get(name) or {}).get(statistic)
-        return None if found is None else float(found)
-
-    each = value("output_token_throughput_per_user", "avg")
-    ttft, itl = value("time_to_first_token", "p50"), value("inter_token_latency", "p50")
-    peak = each * workload.concurrency if each else None
-    failed = value("error_request_count", "avg") or 0
-    seconds = (ttft / 1000 if ttft else None, itl / 1000 if itl else None)
-    return [_run(peak, value("output_token_throughput", "avg"), *seconds, ok=not failed)]
-
-
 def _mean(metric: Mapping[str, Any] | None) -> float | None:
     return None if metric is None else float(metric["mean"])
 
 
 def cell_of(client: str, text: str, workload: Workload) -> dict[str, Any]:
     """Return the record of the cell from the client's result file. Raises ValueError or KeyError for another format."""
-    read = {"sglang": _from_sglang, "llama-benchy": _from_benchy, "aiperf": _from_aiperf}[client]
+    read = {"sglang": _from_sglang, "llama-benchy": _from_benchy}[client]
     runs = read(text, workload)
     about = {"workload": asdict(workload) | {"name": workload.name}, "client": client, "judged": client == "sglang"}
     return about | summary_of(runs) | {"runs": runs}
 
 
 def result_of(client: str, out: Path) -> str:
-    """Return the text of the client's result file, which aiperf writes below a directory of its own. Raises OSError."""
-    found: Sequence[Path] = sorted(out.rglob(RESULT[client]))
-    if not found:
+    """Return the text of the client's result file. Raises OSError."""
+    file = out / RESULT[client]
+    if not file.exists():
         raise FileNotFoundError(f"{client} wrote no {RESULT[client]}")
-    return found[-1].read_text(encoding="utf-8")
+    return file.read_text(encoding="utf-8")

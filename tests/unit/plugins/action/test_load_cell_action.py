@@ -137,7 +137,7 @@ def test_what_prevents_a_measurement_is_named() -> None:
     nowhere = "http://127.0.0.1:9"
     tasks = [
         cell(nowhere, workloads=[{"concurency": 1}]),
-        cell(nowhere, client="aiperf"),
+        cell(nowhere, client="llama-benchy"),
         cell(nowhere, model=""),
         cell(nowhere),
         cell(nowhere, metrics=False, strict=True),
@@ -145,7 +145,7 @@ def test_what_prevents_a_measurement_is_named() -> None:
     ]
     wrong, lacking, silent, metrics, refused, checked = acted(*tasks)
     assert "concurrency found in workloads" in wrong["msg"]
-    assert "pip install aiperf" in lacking["msg"]
+    assert "pip install llama-benchy" in lacking["msg"]
     assert "Is this the server's URL?" in silent["msg"]
     assert metrics["cells"][0]["status"] == "infrastructure" and "--enable-metrics" in metrics["msg"]
     assert (refused["failed"], refused["cells"][0]["status"]) == (True, "infrastructure")
