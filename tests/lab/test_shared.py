@@ -26,8 +26,8 @@ NODES = ("spark1", "spark2")
 NAMESPACE, PORT, USER, PASSWORD = "gb10-serving", 5000, "owner", "correct horse"
 ACCOUNT = f"{USER}:{PASSWORD}"
 REGISTRY = f"127.0.0.1:{PORT}"
+TWO = {"serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}}}
 WISHES: dict[str, Any] = {
-    "serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}},
     "gb10_sglang_images_from": f"{REGISTRY}/gb10/sglang-standin:{{version}}",
     "gb10_image_pull_secrets": ["theirs"],
     "sglang_pod_labels": {"team": "models"},
@@ -116,7 +116,7 @@ def plain(**spec: Any) -> str:
 
 @pytest.fixture(scope="module")
 def site(make_lab: Callable[[], LabCommand]) -> Site:
-    made = Site.deployed(make_lab(), nodes=2)
+    made = Site.deployed(make_lab(), nodes=2, **TWO)
     program = Path(private_registry.__file__).read_text(encoding="utf-8")
     for node in NODES:
         made.lab.shell(node, f"cat > /run/private_registry.py <<'EOF'\n{program}\nEOF\n{SERVE}")
@@ -169,8 +169,7 @@ def test_pod_security_admits_every_rendered_object_of_mode_restricted(site: Site
     level = {f"pod-security.kubernetes.io/{kind}": "restricted" for kind in ("enforce", "warn")}
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strict", "labels": level}}
     site.kubectl("apply", "-f", "-", stdin=json.dumps(space))
-    values = {key: WISHES[key] for key in ("serving_plan_overrides", "sglang_pod_labels")}
-    site.play("render", gb10_rdma_mode=mode, gb10_namespace="strict", gb10_models_dir="/srv/models", **values)
+    site.play("render", gb10_rdma_mode=mode, gb10_namespace="strict", gb10_models_dir="/srv/models")
     said = ""
     for part in ("group", "gateway"):
         file = site.lab.results / f"objects-{site.group}" / f"{part}.yml"
