@@ -74,7 +74,7 @@ test-report: $(DEV) ## The report and the documentation site in a real browser, 
 	tests/plays/plays.py run 'browser/*'
 
 .PHONY: mutants
-mutants: $(DEV) ## Put 50 small faults into a package and list those that no test notices: NAME=_netplan, SEED=2 for others
+mutants: $(DEV) ## Put 50 small faults into a package and list those that no test notices: NAME=_nccl, SEED=2 for others
 	$(BIN)/python tests/mutants/mutants.py $(NAME) --count 50 --seed $(or $(SEED),1) --least $(or $(LEAST),85)
 
 .PHONY: docs

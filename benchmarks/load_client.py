@@ -33,7 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "collections"))
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Request, Target, run_level
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import Request, Target, run_level
 
 CLIENTS = ("gb10", "sglang")
 

@@ -27,7 +27,7 @@ from _collection import IMPORT_ROOT
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import described
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import described
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "roles" / "sglang" / "files"

@@ -60,7 +60,7 @@ def _imported(path: Path) -> Iterator[str]:
             if node.level:
                 base = ".".join([*package[: len(package) - node.level + 1], *([base] if base else [])])
             base = base.removeprefix(PREFIX)
-            # `from ._rdma import gids` names a module, `from ._rdma.gids import read` a member of one.
+            # `from ._rdma import gids` names a module, `from ._fabric.rdma import read` a member of one.
             yield from (f"{base}.{alias.name}" if _is_package(base) else base for alias in node.names)
 
 

@@ -25,18 +25,17 @@ from _collection import IMPORT_ROOT, run
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._output.record import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.judge import (
     judge_cell,
     judge_recording,
     parse_recording,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import Report, from_published, from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import markdown, page
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.plots import pictures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import markdown, page
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import Report, from_published, from_records
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import Resolved, cell_name, line_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import line_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, cell_name
 
 
 def resolver(profile: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Resolved]:

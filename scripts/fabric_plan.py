@@ -29,9 +29,9 @@ from _collection import IMPORT_ROOT, run
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import K3S_VARIABLES, VARIABLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 
 GROUP = "gb10_nodes"
 INVENTORY = Rules("_fabric", "inventory")

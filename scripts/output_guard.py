@@ -19,7 +19,7 @@ from _collection import IMPORT_ROOT, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._output.record import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.judge import (
     judge_cell,
     judge_recording,
     parse_recording,

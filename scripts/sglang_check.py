@@ -32,12 +32,14 @@ import _sglang_environment
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check, clean_argv
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import GPUS, Facts, Setting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import Estimate, estimate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
     DRAFT_FLAGS,
+    GPUS,
     MODEL_FLAGS,
+    Facts,
     Model,
+    Setting,
     facts_for,
     find,
     find_draft,

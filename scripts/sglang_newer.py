@@ -34,10 +34,12 @@ import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import check
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import GPUS, Facts, Setting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
     DRAFT_FLAGS,
+    GPUS,
     MODEL_FLAGS,
+    Facts,
+    Setting,
     facts_for,
     flag_value,
 )

@@ -36,7 +36,7 @@ sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import (
     Knowledge,
     Report,
@@ -44,8 +44,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import 
     log_of,
     run_of,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, load_models
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Facts, Model, Setting, load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Rule, conditions_met
 from sglang_check import judge_line
 

@@ -27,9 +27,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
     format_findings,
     has_errors,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import cell_name, examine
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import cell_name
 
 
 def check_file(path: Path, directories: Sequence[Path], sglang: str) -> bool:

@@ -27,22 +27,22 @@ from _refusals import refusals
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import CATALOGUE
-from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import Combination, load_combinations
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.combinations import Combination, load_combinations
 
 SYMPTOMS = ROOT / "docs" / "troubleshooting.md"
 LAUNCHES = ROOT / "docs" / "launch-rules.md"
 KNOWN = ROOT / "docs" / "combinations.md"
 PASTED = Path(__file__).with_name("pasted_messages.yml")
 RULES = ROOT / "plugins" / "profiles" / "rules.json"
-# {package of checks: first words of the names of its findings}
-PACKAGES = {
+# {part of the page: first words of the names of its findings}
+PARTS = {
     "preflight": ("preflight",),
-    "fabric": ("fabric", "cabling"),
+    "fabric": ("fabric", "cabling", "multus.attachment"),
     "serving": ("serving", "gateway", "existing", "nccl"),
     "variables": ("variables", "inventory", "run"),
     "weights": ("models",),
-    "sweep": ("sweep",),
+    "sweep": ("sweep", "profile.override"),
     "update": ("update",),
 }
 # Findings that begin with these words are about a command line or a profile.
@@ -63,11 +63,13 @@ def pasted() -> str:
     return table(["what you see", "what it means", "what to do"], rows)
 
 
-def rules(package: str) -> str:
-    """Return the messages of a package of checks, sorted by their names."""
-    every = Rules(f"_{package}").all.items()
+def rules(part: str) -> str:
+    """Return the messages of a part of the page, sorted by their names."""
+    packages = (path.parent.name for path in ROOT.glob("plugins/plugin_utils/*/rules.yml"))
+    every = [each for package in packages for each in Rules(package).all.items()]
+    every = [(name, rule) for name, rule in every if f"{name}.".startswith(tuple(f"{first}." for first in PARTS[part]))]
     rows = [[name.partition("/")[0], rule.severity, rule.reason, rule.remedy] for name, rule in every]
-    return _messages([*rows, *worded(*PACKAGES[package])])
+    return _messages([*rows, *worded(*PARTS[part])])
 
 
 def combinations() -> str:
@@ -142,7 +144,7 @@ def worded(*families: str) -> list[Message]:
 
 def others() -> list[Message]:
     """Return the findings that belong to no package of checks and to no launch."""
-    return [each for each in _worded() if each not in worded(*OF_LAUNCHES, *chain(*PACKAGES.values()))]
+    return [each for each in _worded() if each not in worded(*OF_LAUNCHES, *chain(*PARTS.values()))]
 
 
 def _messages(rows: Iterable[Sequence[str]]) -> str:
@@ -163,7 +165,7 @@ def _plain(text: str) -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """Return the generated parts of the pages."""
-    checks = {name: rules(name) for name in PACKAGES}
+    checks = {name: rules(name) for name in PARTS}
     return {
         SYMPTOMS: {"causes": causes(), "pasted": pasted(), **checks, "others": _messages(others())},
         KNOWN: {"combinations": combinations()},

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import existing_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import (
+    comparison_lines,
+    from_records,
+    regressions,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import comparison_lines, regressions
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import existing_journal
 
 
 class ActionModule(ControllerAction):

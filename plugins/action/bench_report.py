@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import existing_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.plots import pictures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import answers, data, markdown, page
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import from_records, with_winners
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.answers import answers
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import with_winners
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown, page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import existing_journal
 
 
 class ActionModule(ControllerAction):

@@ -12,8 +12,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import visible
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.this_run import Holder, this_run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import visible
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import Holder, this_run
 
 LONGEST = 200  # characters of what a host says
 

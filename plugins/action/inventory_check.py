@@ -23,25 +23,25 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command i
     place_of,
     tags_of_run,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.checks import USUAL_VFS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory import (
-    fabric_findings,
-    serving_findings,
-    unexplained,
-    variable_of,
-    wrong_variables,
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.files import (
+    check_files,
+    check_places,
+    check_sources,
+    check_text,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.options import ROLE, serving_defaults, serving_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import (
     CLUSTER,
     FOREIGN,
     GROUPS,
     NODES,
     SPECIAL_TAGS,
+    Empty,
     HostVariables,
+    Known,
     check_groups,
     check_node_names,
     check_ports,
@@ -50,20 +50,20 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     check_strategy,
     check_tags,
     check_variables,
-    needed_groups,
-)
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import (
-    check_files,
-    check_places,
-    check_sources,
-    check_text,
-)
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import (
-    Empty,
-    Known,
     load_known,
+    needed_groups,
     unreadable,
     usable,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import (
+    ROLE,
+    fabric_findings,
+    serving_defaults,
+    serving_findings,
+    serving_options,
+    unexplained,
+    variable_of,
+    wrong_variables,
 )
 
 # A variable that every host sets itself has many places.
@@ -79,7 +79,7 @@ class ActionModule(ControllerAction):
         # Ansible goes on with the others, so Multus could fail on one host and the model be served on the other ones.
         lost = [host for host in task_vars["ansible_play_hosts_all"] if host not in task_vars["ansible_play_hosts"]]
         if lost:
-            found = Rules("_variables").finding("run.lost", None, key=", ".join(lost))
+            found = Rules("_inventory").finding("run.lost", None, key=", ".join(lost))
             return {"changed": False, "failed": True, "msg": str(found)}
         later = options["earlier"].get("later")
         if later == {}:

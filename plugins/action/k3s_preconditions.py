@@ -11,12 +11,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
     has_errors,
     sort_findings,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import eviction
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Disk
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s
+from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Disk
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import check_node, weigh_findings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import Host, shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import check_node, weigh_findings
 
 
 class ActionModule(ControllerAction):
@@ -70,4 +69,4 @@ class ActionModule(ControllerAction):
 def _kubelet_args(disks: Sequence[Disk], given: Sequence[str]) -> list[str]:
     """Return the kubelet's arguments for the disk of K3s's data; the given ones alone if its size is unknown."""
     size = disks[0]["total_gib"] if disks else None
-    return eviction.kubelet_args(int(size * 2**30), given) if size else list(given)
+    return k3s.kubelet_args(int(size * 2**30), given) if size else list(given)

@@ -16,10 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import cell_of, command, missing, result_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server, idle, measure
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.cell import (
+    Server,
+    cell_of,
+    command,
+    idle,
+    measure,
+    missing,
+    result_of,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import (
     HAVE_AIOHTTP,
     UNREADABLE,
     Busy,
@@ -30,8 +36,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import (
     served_model,
     server_info,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import Workload
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import traffic
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import traffic
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.stats import Workload
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 
 QUIET_SECONDS = 30
 

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._models.fetch import STORAGE_SPEC, FetchError, Hub
 from ansible_collections.gb10.cluster.plugins.module_utils._models.store import parse_listing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
-from ansible_collections.gb10.cluster.plugins.plugin_utils._weights.plan import Listing, Stock, plan_share
+from ansible_collections.gb10.cluster.plugins.plugin_utils._models.plan import Listing, Stock, plan_share
 
 # As long as a node waits for the hub; without an answer, the nodes that read a list must agree.
 TIMEOUT = 15

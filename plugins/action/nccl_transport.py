@@ -16,18 +16,16 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.group import proof_screen
-from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import failed, proof_screen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import (
     LARGEST_BUFFER,
+    Progress,
     Proof,
     Settings,
     full_expectation,

@@ -10,7 +10,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import error_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import error_of
 
 UNSENT = "could not be sent to remote host"
 

@@ -15,22 +15,23 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import width
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, width
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import moved, ports_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Refused, reported
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables, plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.needs import find_needs
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.options import serving_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import wanted_settings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.doctor import describe_hosts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Needs, Settings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding, severities_for
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import Host, Needs, Settings, shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.node_rules import wanted_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import (
+    check_hosts,
+    describe_hosts,
+    format_report,
+    make_finding,
+    severities_for,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import find_needs, serving_options
 
 
 class ActionModule(ControllerAction):

@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import CONFLICT, FORBIDDEN, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    CONFLICT,
+    FORBIDDEN,
+    Cluster,
+    ClusterError,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.this_run import Holder, this_run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import Holder, this_run
 
 HOLDER = "gb10.cluster/holder"
 

@@ -13,21 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._in_pod import chat
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import ready
+from ansible_collections.gb10.cluster.plugins.module_utils._pod import chat
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.answers import (
     Asking,
     Question,
     answers_screen,
     arguments,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import failed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import Progress
 
 CONTAINER = "sglang"
 # What the program of a round prints at most: its texts are limited, and so is the memory for them here.

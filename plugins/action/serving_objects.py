@@ -11,21 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
+from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import descending
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import Fallback
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES, ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import PROGRAM as SUPERVISOR
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import SWITCH_PROGRAM as SWITCH
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import Access, render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions, start_limit
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.sidecar import PROGRAM as SIDECAR
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.supervisor import PROGRAM as SUPERVISOR
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.supervisor import SWITCH_PROGRAM as SWITCH
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.volumes import cache_key
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import Fallback
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PROGRAM as SIDECAR
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions, cache_key, start_limit
 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"

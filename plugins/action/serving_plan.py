@@ -13,14 +13,14 @@ from typing import Any
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
+from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import COLLECTION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import counted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import COLLECTION
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import counted
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import plan_serving
 
 
 class ActionModule(ControllerAction):

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import hold, width
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed_text
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import fold
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, hold, tell, width
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import fold
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import failed_text
 
 
 class ActionModule(ControllerAction):

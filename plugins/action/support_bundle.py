@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.release import __version__ as ansible_version
-from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import REMOVED, SHOWN_ENVIRONMENT, redact
+from ansible_collections.gb10.cluster.plugins.module_utils._common.redact import REMOVED, SHOWN_ENVIRONMENT, redact
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import collection_version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import secret_values
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import collection_version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import secret_values
 
 VERDICTS = 10
 PREFACE = """# Support bundle

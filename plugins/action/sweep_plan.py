@@ -13,13 +13,13 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import current, estimate_s, remaining
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import examine, serving_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import SWEEPS
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import SWEEPS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine, serving_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import read_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import current, estimate_s, remaining
 
 
 def _find(name: str, directories: list[str]) -> Path:

@@ -11,23 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from ansible.release import __version__ as ansible_version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.journal import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import (
     collection_version,
     commit,
     read_journal,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import (
+    conclude,
     current,
     engines,
+    from_results,
     identity,
     last_plan,
     progress_line,
     single_cell,
     stop_reason,
+    took_s,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import conclude, from_results, took_s
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 
 
 def _origin(task_vars: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._update.plan import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.update import (
     Node,
     begins,
     check_nodes,

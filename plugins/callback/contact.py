@@ -26,12 +26,12 @@ from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar
 from ansible.utils.color import stringc
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import Waiting, held, tell, width
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import has_password
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import Waiting, held, tell, width
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import UNKNOWN, error_of, explain
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import render_findings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import read_for_all
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.files import read_for_all
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import UNKNOWN, error_of, explain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import make_finding
 
 _COLORS = {"error": "red", "warning": "bright purple"}
 _SEVERITY = re.compile(r"^(?:error|warning)(?=: )", re.M)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import traffic
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import cell_name
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import traffic
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import cell_name
 
 
 def _figure(spread: Mapping[str, Any] | None, digits: int = 1) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import results
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import check_results
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import attachments, check_matrix
 
 
@@ -35,7 +35,7 @@ def attachment_findings(pods: list[dict[str, Any]]) -> str:
     return findings.format_findings(finding for pod in pods for finding in attachments.compare_status(pod))
 
 
-def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> results.Verdict:
+def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> check_results.Verdict:
     """Return the verdict on the registered fabric_ping results of all hosts."""
     return check_matrix.ping_verdict(
         {host: (hostvars[host].get(variable) or {}).get("results") for host in hosts}, hosts
@@ -44,7 +44,7 @@ def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) 
 
 def fabric_bandwidth_matrix(
     hostvars: Mapping[str, Any], hosts: list[str], variable: str, plan: Mapping[str, Any]
-) -> results.Verdict:
+) -> check_results.Verdict:
     """Return the verdict on the fabric_bandwidth results that every client collected in a list."""
     collected = [one for host in hosts for one in hostvars[host].get(variable) or []]
     return check_matrix.bandwidth_verdict(collected, hosts, plan)

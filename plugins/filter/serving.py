@@ -12,8 +12,8 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings, plain
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare, fallback, obstacles, rights, summary
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles, plan, rights, summary
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
@@ -51,8 +51,8 @@ def serving_taken(plan: dict[str, Any], workloads: list[dict[str, Any]]) -> str:
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
     """Return the settings that the head reports with other values than the plan gave it or its image expected."""
     history = load_history(PROFILES / "catalogue")
-    changed = compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
-    return changed + compare.unforeseen((plan.get("image_verdict") or {}).get("resolved") or {}, info)
+    changed = summary.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
+    return changed + summary.unforeseen((plan.get("image_verdict") or {}).get("resolved") or {}, info)
 
 
 def serving_rights(
@@ -125,5 +125,5 @@ class FilterModule:
             "serving_rights": serving_rights,
             "existing_cluster": existing_cluster,
             "serving_holders": group_status.holders,
-            "serving_fallback": fallback.kept,
+            "serving_fallback": plan.kept,
         }

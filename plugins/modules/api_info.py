@@ -99,8 +99,7 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import kubeconfig
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 
 try:
     import yaml

@@ -67,9 +67,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.physical_functions import read_pfs
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.devices import read_ports
-from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_functions import read_pfs
+from ansible_collections.gb10.cluster.plugins.module_utils._node.devices import read_ports
 
 IPV6_HEADERS = 48  # bytes: IPv6 header 40, ICMPv6 header 8
 ETHERNET_MTU = 1500

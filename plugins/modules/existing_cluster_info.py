@@ -111,8 +111,12 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import FORBIDDEN, ClusterError, tolerated
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    FORBIDDEN,
+    Cluster,
+    ClusterError,
+    tolerated,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, OWNER
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms

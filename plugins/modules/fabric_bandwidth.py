@@ -124,8 +124,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import rdma
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma import gids
 
 # " 65536      115421           0.00               97.51                0.185985": bytes, count, peak, average, rate
 RESULT_LINE = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
@@ -160,7 +160,7 @@ def lanes(
         for name in (server, client)
     }
     rails = sorted(ends[server].keys() & ends[client].keys())
-    expectations, findings = gids.check_expected(gids.read_devices(sysfs_root), [ends[host][rail] for rail in rails])
+    expectations, findings = rdma.check_expected(rdma.read_devices(sysfs_root), [ends[host][rail] for rail in rails])
     found = []
     for rail, gid in zip(rails, expectations, strict=True):
         if gid.index is None:

@@ -63,8 +63,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import ERRORS, SCRIPT, delta, parse_counters
-from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_functions import read_link, read_pfs
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.physical_functions import read_link, read_pfs
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import ERRORS, SCRIPT, delta, parse_counters
 
 
 def snapshot(root: Path, counted: str) -> dict[str, Any]:

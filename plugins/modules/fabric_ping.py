@@ -75,7 +75,7 @@ from itertools import product
 from typing import Any, cast
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import PF_INDEX, Layer, PingResult
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.check_results import PF_INDEX, Layer, PingResult
 from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
 
 HEADERS = 28  # bytes: IPv4 header 20, ICMP header 8; MTU 9000 leaves 8972 bytes of payload

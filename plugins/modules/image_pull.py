@@ -114,8 +114,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import objects
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import FORBIDDEN, ClusterError, tolerated
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    FORBIDDEN,
+    PROGRESS_SPEC,
+    Cluster,
+    ClusterError,
+    Slice,
+    poll,
+    tolerated,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import (
     hints,
@@ -123,7 +130,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state impor
     pod_lines,
     quoted,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 1
 RECORD = "gb10-images"

@@ -61,7 +61,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s
 
 
 def main(make: Callable[..., Any] = AnsibleModule) -> None:
@@ -73,7 +73,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         supports_check_mode=True,
     )
     try:
-        found = airgap.read_airgap(Path(module.params["path"]), module.params["arch"])
+        found = k3s.read_airgap(Path(module.params["path"]), module.params["arch"])
     except OSError as error:
         advice = "Make it readable for the user who runs Ansible"
         module.fail_json(msg=f"{error}. {advice}.", changed=False, binary="", images=[], sums={}, findings=[])

@@ -65,7 +65,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
 
 DATABASE = "db/state.db"
 _OF_SQLITE = ("", "-wal", "-shm", "-journal")  # ends of the names of its files, which the copy replaces
@@ -77,7 +77,7 @@ class Unusable(RuntimeError):
     """The state of this server cannot be saved; the text says why."""
 
 
-def write(root: Path, data_dir: str, dest: Path, single: bool) -> archive.Content:
+def write(root: Path, data_dir: str, dest: Path, single: bool) -> k3s_archive.Content:
     """Write the archive of a server's state to ``dest``, for its owner alone; return what it contains.
 
     With ``single``, that is a copy of the SQLite database with certificates and tokens; otherwise the snapshots of etcd
@@ -85,7 +85,7 @@ def write(root: Path, data_dir: str, dest: Path, single: bool) -> archive.Conten
     then ``dest`` does not exist.
     """
     server = root / data_dir.strip("/") / "server"
-    names = archive.STATE if single else (archive.SNAPSHOTS, "token")
+    names = k3s_archive.STATE if single else (k3s_archive.SNAPSHOTS, "token")
     dest.unlink(missing_ok=True)
     scratch = dest.with_name(f"{dest.name}.part")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -101,8 +101,8 @@ def write(root: Path, data_dir: str, dest: Path, single: bool) -> archive.Conten
                 # K3s renames files of certificates while they are read.
                 if turn == _TRIES - 1:
                     raise
-        content = archive.read(scratch / "archive", data_dir)
-        if lacking := archive.lacks(content, data_dir):
+        content = k3s_archive.read(scratch / "archive", data_dir)
+        if lacking := k3s_archive.lacks(content, data_dir):
             raise Unusable(f"{', '.join(lacking)} is missing")
         (scratch / "archive").chmod(0o600)
         (scratch / "archive").replace(dest)
@@ -145,7 +145,7 @@ def _pack(root: Path, server: Path, names: tuple[str, ...], scratch: Path) -> No
 
     # GNU's format, since a restore refuses the headers of others.
     with tarfile.open(scratch / "archive", "w:gz", format=tarfile.GNU_FORMAT, dereference=True) as made:
-        for name in (archive.CONFIG_DIR, archive.PASSWORD):
+        for name in (k3s_archive.CONFIG_DIR, k3s_archive.PASSWORD):
             if (root / name).exists():
                 made.add(root / name, name, filter=plain)
         for name in names:
@@ -169,7 +169,7 @@ def main() -> None:
         module.exit_json(changed=True, size=0)
     try:
         content = write(Path(options["root"]), options["data_dir"], Path(options["dest"]), options["single"])
-    except (Unusable, archive.Refused, archive.Damaged, sqlite3.Error, OSError) as error:
+    except (Unusable, k3s_archive.Refused, k3s_archive.Damaged, sqlite3.Error, OSError) as error:
         module.fail_json(msg=f"The state of this server was not saved: {error}. K3s was not stopped.", changed=False)
     module.exit_json(changed=True, size=content.size)
 

@@ -58,7 +58,7 @@ single:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
 
 
 def main() -> None:
@@ -72,14 +72,14 @@ def main() -> None:
     data_dir = module.params["data_dir"]
     told = {"changed": False, "damaged": "", "refused": "", "lacks": [], "single": False}
     try:
-        content = archive.read(Path(module.params["path"]), data_dir)
-    except archive.Damaged as error:
+        content = k3s_archive.read(Path(module.params["path"]), data_dir)
+    except k3s_archive.Damaged as error:
         module.exit_json(**{**told, "damaged": str(error)})
-    except archive.Refused as error:
+    except k3s_archive.Refused as error:
         module.exit_json(**{**told, "refused": str(error)})
     except OSError as error:
         module.fail_json(msg=str(error), changed=False)
-    single, lacking = archive.is_single(content, data_dir), archive.lacks(content, data_dir)
+    single, lacking = k3s_archive.is_single(content, data_dir), k3s_archive.lacks(content, data_dir)
     module.exit_json(**{**told, "lacks": lacking, "single": single})
 
 

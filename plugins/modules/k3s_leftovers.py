@@ -82,16 +82,101 @@ directories:
   elements: str
 """
 
+import ipaddress
+import json
 import os
+import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import leftovers
+
+# Find what K3s leaves behind when it stops: containers, mounts, links, rules.
+
+MOUNT_ROOTS = ("/run/k3s", "/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/run/netns/cni-")
+# Interfaces that K3s's CNI plugins create; a host's own interfaces never have these names.
+LINKS = ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0", "nodelocaldns")
+_RULE_OF_OURS = re.compile(r"KUBE-|CNI-|FLANNEL|cali-", re.IGNORECASE)
+_OCTAL = re.compile(r"\\(\d{3})")
+
+
+@dataclass(frozen=True)
+class StrayLink:
+    """A host interface that is still in a pod's namespace; ``name`` is its name there."""
+
+    netns: str
+    name: str
+    host_name: str
+
+
+def mounts_below(table: str, roots: tuple[str, ...]) -> list[str]:
+    """Return the mount points of /proc/self/mounts below the roots, deepest first so that they can be unmounted."""
+    points = []
+    for line in table.splitlines():
+        words = line.split()
+        if len(words) < 2:
+            continue
+        point = _OCTAL.sub(lambda match: chr(int(match.group(1), 8)), words[1])
+        if any(point == root or point.startswith(root if root.endswith("-") else root + "/") for root in roots):
+            points.append(point)
+    return sorted(set(points), key=lambda point: (-point.count("/"), point))
+
+
+def container_processes(commands: Mapping[int, str], parents: Mapping[int, int], data_dir: str) -> list[int]:
+    """Return the containerd shims of K3s and all their descendants, shims first.
+
+    ``commands`` maps a process to its command line with spaces, ``parents`` maps it to its parent process. A shim
+    belongs to K3s if its command line contains K3s's socket or data directory.
+    """
+    shims = [
+        pid
+        for pid, command in sorted(commands.items())
+        if "containerd-shim" in command.split(" ")[0] and ("/run/k3s/" in command or data_dir + "/" in command)
+    ]
+    found = list(shims)
+    for pid in found:
+        found.extend(child for child, parent in sorted(parents.items()) if parent == pid and child not in found)
+    return found
+
+
+def stray_links(netns: str, links: str) -> list[StrayLink]:
+    """Return host interfaces in a pod's namespace from the text of ``ip -json -details link``.
+
+    The host-device plugin stores the interface's host name in its alias before it renames the interface; no other
+    interface in a pod has an alias. A killed pod gets no CNI DEL, so its VF must be returned to the host by this alias.
+    """
+    return [
+        StrayLink(netns, link["ifname"], link["ifalias"])
+        for link in json.loads(links or "[]")
+        if link.get("ifalias") and link["ifname"] != "lo"
+    ]
+
+
+def pod_routes(routes: str, cidr: str) -> list[str]:
+    """Return the destinations inside the pods' network from the text of ``ip -json route``; host-gw creates these.
+
+    ``cidr`` may also have an IPv6 network, separated by a comma.
+    """
+    networks = [ipaddress.IPv4Network(each.strip()) for each in cidr.split(",") if ":" not in each]
+    destinations = [route["dst"] for route in json.loads(routes or "[]")]
+    return [
+        destination
+        for destination in destinations
+        if destination != "default"
+        and ":" not in destination
+        and any(ipaddress.IPv4Network(destination, strict=False).subnet_of(network) for network in networks)
+    ]
+
+
+def filtered_rules(saved: str) -> str:
+    """Return the text of ``iptables-save`` without the chains and rules of kube-proxy, CNI and flannel."""
+    return "".join(line + "\n" for line in saved.splitlines() if not _RULE_OF_OURS.search(line))
+
 
 NETNS = Path("/run/netns")
 
@@ -129,7 +214,7 @@ class Cleaner:
             code, links = self.module.run_command(["ip", "-netns", netns.name, "-json", "-details", "link"])[:2]
             if code != 0:
                 continue  # the namespace no longer exists; its mount point is removed below
-            for link in leftovers.stray_links(netns.name, links):
+            for link in stray_links(netns.name, links):
                 returned.append(link.host_name)
                 if self.act:
                     inside = ["ip", "-netns", netns.name, "link", "set", "dev"]
@@ -140,7 +225,7 @@ class Cleaner:
 
     def kill_containers(self) -> list[int]:
         """Kill the containerd shims and their descendants, and wait until all have ended."""
-        pids = leftovers.container_processes(*processes(), self.data_dir)
+        pids = container_processes(*processes(), self.data_dir)
         if self.act:
             for pid in pids:
                 try:
@@ -154,8 +239,8 @@ class Cleaner:
 
     def unmount(self) -> list[str]:
         """Unmount the file systems of containers, lazily because a process that is ending may still use one."""
-        roots = (*leftovers.MOUNT_ROOTS, self.data_dir)
-        points = leftovers.mounts_below(Path("/proc/self/mounts").read_text(encoding="utf-8"), roots)
+        roots = (*MOUNT_ROOTS, self.data_dir)
+        points = mounts_below(Path("/proc/self/mounts").read_text(encoding="utf-8"), roots)
         points = [point for point in points if point != self.data_dir]  # it may be a separate disk
         if self.act:
             for point in points:
@@ -166,7 +251,7 @@ class Cleaner:
 
     def remove_links(self) -> list[str]:
         """Remove the bridges and tunnels of the CNI plugins."""
-        found = [name for name in leftovers.LINKS if Path("/sys/class/net", name).exists()]
+        found = [name for name in LINKS if Path("/sys/class/net", name).exists()]
         if self.act:
             for name in found:
                 self.run("ip", "link", "delete", name)
@@ -174,7 +259,7 @@ class Cleaner:
 
     def remove_routes(self) -> list[str]:
         """Remove the routes to the pods of other nodes."""
-        found = leftovers.pod_routes(self.run("ip", "-json", "route"), self.module.params["cluster_cidr"])
+        found = pod_routes(self.run("ip", "-json", "route"), self.module.params["cluster_cidr"])
         if self.act:
             for destination in found:
                 self.run("ip", "route", "delete", destination)
@@ -187,7 +272,7 @@ class Cleaner:
             if self.module.get_bin_path(f"{tool}-save") is None:
                 continue
             code, saved = self.module.run_command([f"{tool}-save"])[:2]
-            kept = leftovers.filtered_rules(saved)
+            kept = filtered_rules(saved)
             if code != 0 or kept == "".join(line + "\n" for line in saved.splitlines()):
                 continue
             cleaned.append(tool)

@@ -54,8 +54,7 @@ import time
 from collections.abc import Callable
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._host import system
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s, system
 
 
 def main() -> None:
@@ -74,7 +73,7 @@ def main() -> None:
     code, output, error = run(["systemctl", "show", "--property=ActiveState,UnitFileState", unit])
     if code != 0:
         module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
-    properties = airgap.parse_properties(output)
+    properties = k3s.parse_properties(output)
     start = module.params["state"] == "restarted" or properties.get("ActiveState") != "active"
     enable = module.params["enabled"] and properties.get("UnitFileState") != "enabled"
     steps = [["daemon-reload"]] if module.params["daemon_reload"] else []

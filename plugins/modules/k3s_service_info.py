@@ -65,7 +65,7 @@ stale:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s
 
 
 def main() -> None:
@@ -81,15 +81,15 @@ def main() -> None:
     code, output, error = module.run_command([*command, f"{module.params['name']}.service"])
     if code != 0:
         module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
-    properties = airgap.parse_properties(output)
+    properties = k3s.parse_properties(output)
     changed = [Path(name).stat().st_ctime for name in module.params["files"] if Path(name).is_file()]
     module.exit_json(
         changed=False,
         active=properties.get("ActiveState") == "active",
-        running=properties.get("ActiveState") in airgap.RUNNING,
+        running=properties.get("ActiveState") in k3s.RUNNING,
         enabled=properties.get("UnitFileState") == "enabled",
-        held=[name for name, wanted in module.params["sums"].items() if airgap.holds(Path(name), wanted)],
-        stale=airgap.is_stale(properties, changed),
+        held=[name for name, wanted in module.params["sums"].items() if k3s.holds(Path(name), wanted)],
+        stale=k3s.is_stale(properties, changed),
     )
 
 

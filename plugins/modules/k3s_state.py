@@ -70,7 +70,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
 
 _BESIDE = ".gb10-restore"
 _PLAN = "existed.json"
@@ -97,8 +97,11 @@ class Place:
 def places(root: Path, data_dir: str) -> list[Place]:
     """Return the places of a server: its state, its configuration, and the password of its node."""
     return [
-        Place(root / data_dir.strip("/") / "server", archive.STATE),
-        *(Place((root / path).parent, ((root / path).name,)) for path in (archive.CONFIG_DIR, archive.PASSWORD)),
+        Place(root / data_dir.strip("/") / "server", k3s_archive.STATE),
+        *(
+            Place((root / path).parent, ((root / path).name,))
+            for path in (k3s_archive.CONFIG_DIR, k3s_archive.PASSWORD)
+        ),
     ]
 
 
@@ -119,8 +122,8 @@ def replace(root: Path, data_dir: str, source: Path) -> str:
     below = {place: str(place.directory.relative_to(root)) for place in found}
     targets = {f"{below[place]}/{name}": place.beside / "new" for place in found for name in place.names}
     try:
-        content = archive.unpack(source, data_dir, targets)
-    except (archive.Refused, archive.Damaged, OSError):
+        content = k3s_archive.unpack(source, data_dir, targets)
+    except (k3s_archive.Refused, k3s_archive.Damaged, OSError):
         for place in found:
             shutil.rmtree(place.beside, ignore_errors=True)
         raise
@@ -132,8 +135,8 @@ def replace(root: Path, data_dir: str, source: Path) -> str:
         for name in names:
             if (new / name).exists():
                 (new / name).rename(place.directory / name)
-    newest = archive.snapshots(content, data_dir)[-1:]
-    return str(server / archive.SNAPSHOTS / newest[0]) if newest else ""
+    newest = k3s_archive.snapshots(content, data_dir)[-1:]
+    return str(server / k3s_archive.SNAPSHOTS / newest[0]) if newest else ""
 
 
 def set_aside(root: Path, data_dir: str, names: Sequence[str]) -> bool:
@@ -188,7 +191,7 @@ def settle(found: Sequence[Place]) -> bool:
     """Delete the state that was kept, except snapshots of etcd that the new one lacks; tell of a change."""
     changed = False
     for place in found:
-        kept, now = place.old / archive.SNAPSHOTS, place.directory / archive.SNAPSHOTS
+        kept, now = place.old / k3s_archive.SNAPSHOTS, place.directory / k3s_archive.SNAPSHOTS
         if kept.is_dir() and now.is_dir():
             for path in kept.iterdir():
                 if not (now / path.name).exists():
@@ -212,7 +215,12 @@ def main() -> None:
             "state": {"type": "str", "choices": ["replaced", "aside", "kept", "settled"], "required": True},
             "data_dir": {"type": "path", "required": True},
             "src": {"type": "path"},
-            "names": {"type": "list", "elements": "str", "default": ["db", "tls", "cred"], "choices": [*archive.STATE]},
+            "names": {
+                "type": "list",
+                "elements": "str",
+                "default": ["db", "tls", "cred"],
+                "choices": [*k3s_archive.STATE],
+            },
             "root": {"type": "path", "default": "/"},
         },
         required_if=[("state", "replaced", ["src"])],
@@ -232,7 +240,7 @@ def main() -> None:
             result["changed"] = put_back(found)
         else:
             result["changed"] = settle(found)
-    except (archive.Refused, archive.Damaged, OSError) as error:
+    except (k3s_archive.Refused, k3s_archive.Damaged, OSError) as error:
         module.fail_json(msg=f"The state of this server was not exchanged: {error}", changed=False)
     module.exit_json(**result)
 

@@ -89,11 +89,105 @@ msg:
 
 import shutil
 import time
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._models import staged, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import store
+
+# List, verify and remove the models in a directory of this node.
+
+
+@dataclass(frozen=True)
+class Staged:
+    """One model. ``size`` is in bytes; ``fault`` says what is missing or damaged, and is empty for a complete model.
+
+    ``recorded`` maps the files that were verified at the download to their digests. It is empty for a copied model.
+    """
+
+    directory: Path
+    repo: str
+    commit: str
+    size: int
+    recorded: dict[str, str]
+    fault: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, without the digests."""
+        return {
+            "repo": self.repo,
+            "directory": str(self.directory),
+            "commit": self.commit,
+            "bytes": self.size,
+            "downloaded": bool(self.recorded),
+            "fault": self.fault,
+        }
+
+    def __str__(self) -> str:
+        origin = f"commit {self.commit[:12]}" if self.commit else "copied, no digests"
+        return f"{self.repo}: {store.human(self.size)}, {origin}, {self.fault or 'complete'}"
+
+
+def read_models(root: Path) -> list[Staged]:
+    """Return the models in ``root``, by name, also what a stopped download or removal left of one. Raise OSError."""
+    return [_read(path) for path in sorted(root.iterdir()) if path.is_dir() and _is_model(path)]
+
+
+def _is_model(path: Path) -> bool:
+    return "--" in path.name or (path / store.MARKER).is_file() or (path / "config.json").is_file()
+
+
+def _read(directory: Path) -> Staged:
+    marker = store.read_marker(directory)
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    recorded = dict(marker.get("files") or {})
+    repo = str(marker.get("repo") or directory.name.replace("--", "/", 1))
+    size = sum(path.stat().st_size for path in files)
+    if not recorded:
+        fault = "; ".join(store.faults(directory))
+    else:
+        lacking = [name for name in recorded if not (directory / name).is_file()]
+        fault = "" if marker.get("complete") else "the download is not finished"
+        fault = f"missing: {', '.join(sorted(lacking))}" if lacking else fault
+    return Staged(directory, repo, str(marker.get("commit") or ""), size, recorded, fault)
+
+
+def verify_model(
+    model: Staged, checked: Collection[str], alive: Callable[[], bool]
+) -> tuple[list[str], list[str], bool]:
+    """Compare files with their digests; return those that match, those that do not, and whether none is left.
+
+    ``checked`` are names to leave out. At least one file is read, even if ``alive`` returns False at once.
+    """
+    good: list[str] = []
+    damaged: list[str] = []
+    for name, expected in sorted(model.recorded.items()):
+        if name in checked:
+            continue
+        if (good or damaged) and not alive():
+            return good, damaged, False
+        # A SHA-256 has 64 digits, the SHA-1 of a git blob 40.
+        algorithm = "sha256" if len(expected) == 64 else "git"
+        path = model.directory / name
+        right = path.is_file() and store.digest(path, algorithm) == expected
+        (good if right else damaged).append(name)
+    return good, damaged, True
+
+
+def forget(model: Staged, damaged: Collection[str]) -> None:
+    """Record files without a digest, so that the next download fetches them again."""
+    kept = {name: "" if name in damaged else value for name, value in model.recorded.items()}
+    store.write_marker(model.directory, model.repo, model.commit, kept, complete=False)
+
+
+def users(model: Staged, commands: Iterable[list[str]]) -> list[str]:
+    """Return the programs whose command line names the directory of the model, in the host's or a pod's file system."""
+    name = model.directory.name
+    using = (argv for argv in commands if any(name in PurePosixPath(word).parts for word in argv))
+    return sorted({" ".join(argv[:3]) for argv in using})
+
 
 PROC = Path("/proc")
 SLICE_SECONDS = 20
@@ -111,18 +205,18 @@ def commands() -> list[list[str]]:
     return found
 
 
-def verify(models: list[staged.Staged], progress: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+def verify(models: list[Staged], progress: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Return the result of one slice; change the records of models with damaged files."""
     deadline = time.monotonic() + SLICE_SECONDS
     checked, damaged = list(progress.get("checked", [])), list(progress.get("damaged", []))
     changed = False
     for model in models:
         before = [name.removeprefix(f"{model.repo}/") for name in checked + damaged]
-        good, bad, whole = staged.verify(model, before, lambda: time.monotonic() < deadline)
+        good, bad, whole = verify_model(model, before, lambda: time.monotonic() < deadline)
         checked += [f"{model.repo}/{name}" for name in good]
         damaged += [f"{model.repo}/{name}" for name in bad]
         if bad and not check_mode:
-            staged.forget(model, bad)
+            forget(model, bad)
             changed = True
         if not whole:
             count = sum(len(each.recorded) for each in models)
@@ -141,12 +235,12 @@ def verify(models: list[staged.Staged], progress: dict[str, Any], check_mode: bo
     return result | {"failed": True, "msg": f"{'. '.join(wrong)}. {remedy}."}
 
 
-def remove(root: Path, models: list[staged.Staged], repo: str, there: str, check_mode: bool) -> dict[str, Any]:
+def remove(root: Path, models: list[Staged], repo: str, there: str, check_mode: bool) -> dict[str, Any]:
     """Return the result of removing one model; refuse one that a program uses. ``there`` names all models."""
     if not models:
         return {"changed": False, "msg": f"{repo} is not in {root}. There: {there}."}
     (model,) = models
-    using = staged.users(model, commands())
+    using = users(model, commands())
     if using:
         who = "; ".join(using)
         message = f"{repo} is in use by {who}, which could not start again without it. Stop it: playbook serve_stop."
@@ -184,7 +278,7 @@ def main() -> None:
     if state == "absent" and not repo:
         module.fail_json(msg="repo is empty. Name the model to remove, such as google/gemma-4-31B-it.", **result)
     try:
-        found = staged.read_models(root)
+        found = read_models(root)
         disk = shutil.disk_usage(root)
         models = [model for model in found if repo in ("", model.repo)]
         result |= {"models": [model.as_dict() for model in models], "free_bytes": disk.free}

@@ -149,7 +149,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, serve, share, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, share, store
 
 SHOWN = 5  # reasons why files are missing
 
@@ -157,16 +157,16 @@ SHOWN = 5  # reasons why files are missing
 def serve_files(options: dict[str, Any]) -> dict[str, Any]:
     """Start to serve the files of this node. Raise OSError."""
     process = Path(options["process"])
-    serve.stop(process)
+    share.stop(process)
     peers = {way["to"] for peer in options["peers"] for way in peer["paths"]}
-    serving = serve.Serving(share.items_of(options["models"]), peers, options["secret"])
+    serving = share.Serving(share.items_of(options["models"]), peers, options["secret"])
     try:
         serving.bind(options["addresses"], options["port"])
     except OSError as error:
         where = f"Port {options['port']} can't be opened on {', '.join(options['addresses'])}: {error}"
         advice = "Another program may use it: choose another one with models_share_port"
         return {"failed": True, "msg": f"{where}. {advice}."}
-    serve.start(process, serving, options["orphan_seconds"], options["longest_seconds"])
+    share.start(process, serving, options["orphan_seconds"], options["longest_seconds"])
     return {"msg": f"{len(serving.files)} files are served on {', '.join(options['addresses'])}."}
 
 
@@ -254,7 +254,7 @@ def main() -> None:
         elif options["state"] == "served":
             result |= serve_files(options)
         else:
-            ended = serve.stop(Path(options["process"]))
+            ended = share.stop(Path(options["process"]))
             result["msg"] = "The files are no longer served." if ended else "No files were served."
     except store.ListingError as error:
         module.fail_json(msg=f"This is no list of files of a model: {error}. Nothing was fetched.", **result)

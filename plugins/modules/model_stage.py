@@ -95,8 +95,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import eviction
-from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store, weights
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store
 
 SHOWN_FAULTS = 5
 
@@ -120,7 +120,7 @@ def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     }
     if not lacking and marker.get("commit") == commit and marker.get("complete"):
         return result | {"msg": f"{repo} is complete: {store.human(total)} in {directory}."}
-    free, reserve = eviction.disk_space(directory, options["reserve_gb"])
+    free, reserve = k3s.disk_space(directory, options["reserve_gb"])
     if to_come + reserve > free:
         raise fetch.FetchError(
             f"{repo} needs {store.human(to_come)} more in {directory}, where {store.human(free)} are free and"
@@ -147,7 +147,7 @@ def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 def check_local(options: dict[str, Any]) -> dict[str, Any]:
     """Return the module's result for a model that the user copied to the node; raise FetchError or OSError."""
     directory = Path(options["dest"])
-    found = weights.faults(directory)
+    found = store.faults(directory)
     if found:
         more = f" and {len(found) - SHOWN_FAULTS} more" if len(found) > SHOWN_FAULTS else ""
         raise fetch.FetchError(

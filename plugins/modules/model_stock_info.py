@@ -53,7 +53,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import eviction
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s
 from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store
 
 # A node that does not reach the hub needs this long to say so; another one may download for it.
@@ -74,7 +74,7 @@ def is_here(address: str) -> bool:
 
 def read_disk(path: Path, reserve_gb: float) -> dict[str, Any]:
     """Return the free space of the file system that contains a directory, or will contain it."""
-    free, reserve = eviction.disk_space(path, reserve_gb)
+    free, reserve = k3s.disk_space(path, reserve_gb)
     return {"path": str(path), "free_bytes": free, "reserve_bytes": reserve}
 
 

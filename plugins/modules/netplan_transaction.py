@@ -162,16 +162,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU
-from ansible_collections.gb10.cluster.plugins.module_utils._host import network_manager, system
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import (
-    files,
-    interfaces,
-    record,
-    renderer,
-    transaction,
-    undo,
-)
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma import gids
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import netplan, netplan_files, netplan_undo, rdma
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 
 class Transaction:
@@ -181,20 +173,20 @@ class Transaction:
         self.module = module
         self.params = module.params
         self.result = result
-        self.state = record.State()
+        self.state = netplan_undo.State()
         self.last = self.state.outcome()
         self.paths = {kind: Path(self.params[f"{kind}_path"]) for kind in ("netplan", "sysctl")}
 
-    def desired(self, vfs_may_come: bool) -> list[interfaces.Interface]:
+    def desired(self, vfs_may_come: bool) -> list[netplan.Interface]:
         """Return the plan's interfaces; raise HostError if a finding stops the change before anything is written."""
         try:
-            desired = interfaces.interfaces(self.params["pfs"], self.params["vfs"], self.params["mtu"])
+            desired = netplan.interfaces(self.params["pfs"], self.params["vfs"], self.params["mtu"])
         except (KeyError, TypeError, ValueError) as error:
             raise system.HostError(f"Nothing was changed: pfs and vfs are not a host's fabric plan: {error}") from error
         links = system.links()
-        held = self.result["held"] = transaction.held_vfs(desired, links)
-        protected = files.protected_interfaces(self.params["management_interfaces"], links)
-        findings = interfaces.check(desired, links, protected, held, vfs_may_come)
+        held = self.result["held"] = netplan.held_vfs(desired, links)
+        protected = netplan_files.protected_interfaces(self.params["management_interfaces"], links)
+        findings = netplan.check(desired, links, protected, held, vfs_may_come)
         self.result["findings"] = [finding.as_dict() for finding in findings]
         if has_errors(findings):
             raise system.HostError("Nothing was changed, the old state holds.\n" + format_findings(findings))
@@ -202,17 +194,19 @@ class Transaction:
 
     def check_host(self) -> None:
         """Check the host before its VFs are created."""
-        system.require_writable([*self.paths.values(), renderer.NM_DROP_IN])
+        system.require_writable([*self.paths.values(), netplan_files.NM_DROP_IN])
         desired = self.desired(vfs_may_come=True)
-        others_files = {p: files.read(p)[0] or "" for p in renderer.netplan_files() if p != self.paths["netplan"]}
-        for finding in interfaces.leftovers(desired, system.links(), others_files):
+        others_files = {
+            p: netplan_files.read(p)[0] or "" for p in netplan_files.netplan_files() if p != self.paths["netplan"]
+        }
+        for finding in netplan.leftovers(desired, system.links(), others_files):
             self.result["findings"].append(finding.as_dict())
             self.module.warn(str(finding))
-        transaction.validate({})
+        netplan.validate({})
         present = {*system.links(), *self.result["held"]}
         if not self.state.pending.exists() and present.issuperset(interface.name for interface in desired):
             change, differences = self.planned(desired)
-            self.result["in_place"] = not (transaction.outdated(change) or differences())
+            self.result["in_place"] = not (netplan.outdated(change) or differences())
         self.result["msg"] = "netplan accepts the files of this host, and the plan changes only the fabric's interfaces"
 
     def alone(self) -> AbstractContextManager[None]:
@@ -225,21 +219,21 @@ class Transaction:
             self.undo_leftover()
             self.perform(*self.planned(self.desired(vfs_may_come=self.module.check_mode)))
 
-    def planned(self, desired: list[interfaces.Interface]) -> tuple[transaction.Change, Callable[[], list[str]]]:
+    def planned(self, desired: list[netplan.Interface]) -> tuple[netplan.Change, Callable[[], list[str]]]:
         """Return the change that brings the host to the plan, and what tells the differences from it."""
         held = self.result["held"]
-        sysctls = interfaces.sysctls(desired)
-        forwarding = interfaces.forwarding(desired)
+        sysctls = netplan.sysctls(desired)
+        forwarding = netplan.forwarding(desired)
         names = [interface.name for interface in desired]
         # Interfaces that the plan no longer has lose the addresses that an earlier plan gave them.
-        earlier = interfaces.rendered(system.read_text(self.paths["netplan"]) or "")
-        change = transaction.Change(
+        earlier = netplan.rendered(system.read_text(self.paths["netplan"]) or "")
+        change = netplan.Change(
             what="fabric plan",
             files={
-                self.paths["netplan"]: interfaces.render_netplan(desired),
-                self.paths["sysctl"]: interfaces.render_sysctl(desired),
+                self.paths["netplan"]: netplan.render_netplan(desired),
+                self.paths["sysctl"]: netplan.render_sysctl(desired),
                 **drop_ins(names),
-                **renderer.files(forwarding),
+                **netplan_files.files(forwarding),
             },
             sysctls=sysctls,
             links=list(dict.fromkeys([*names, *earlier])),
@@ -250,10 +244,10 @@ class Transaction:
         )
 
         def differences() -> list[str]:
-            found = interfaces.deviations(desired, system.links(), held) + transaction.wrong_sysctls(sysctls)
-            found += renderer.deviations({interface.name: interface.routes for interface in desired}, forwarding)
+            found = netplan.deviations(desired, system.links(), held) + netplan.wrong_sysctls(sysctls)
+            found += netplan_files.deviations({interface.name: interface.routes for interface in desired}, forwarding)
             if self.params["check_gids"]:
-                found += interfaces.gid_deviations(desired, held, gids.read_devices(self.params["sysfs_root"]))
+                found += netplan.gid_deviations(desired, held, rdma.read_devices(self.params["sysfs_root"]))
             return found
 
         return change, differences
@@ -268,14 +262,14 @@ class Transaction:
         past = self.state.manifests()
         if not past:
             if forget and self.state.directory.exists() and not self.module.check_mode:
-                undo.forget(self.state)
+                netplan_undo.forget(self.state)
             self.result["msg"] = "This host has no confirmed change to undo"
             return
         # The oldest manifest that lists a file, link or sysctl holds its original value.
         chosen = past if forget else past[-1:]
         contents: dict[Path, str | None] = {}
-        attributes: dict[Path, files.Attributes] = {}
-        links: dict[str, record.LinkState] = {}
+        attributes: dict[Path, netplan_files.Attributes] = {}
+        links: dict[str, netplan_undo.LinkState] = {}
         sysctls: dict[str, str] = {}
         for manifest in chosen:
             for path, old in ((Path(name), old) for name, old in manifest.files.items()):
@@ -284,7 +278,7 @@ class Transaction:
                 contents.setdefault(path, old)
             links = {**manifest.links, **links}
             sysctls = {**manifest.sysctls, **sysctls}
-        change = transaction.Change(
+        change = netplan.Change(
             what="reset" if forget else f"restore of the state before {chosen[0].id}",
             files=contents,
             sysctls={},
@@ -298,22 +292,22 @@ class Transaction:
         )
         self.perform(change, list, always=True)
 
-    def perform(self, change: transaction.Change, differences: Any, always: bool = False) -> None:
+    def perform(self, change: netplan.Change, differences: Any, always: bool = False) -> None:
         """Validate the change, report the differences and, outside of check mode, make the change."""
-        stale = transaction.outdated(change)
+        stale = netplan.outdated(change)
         self.result["differences"] = differences()
         self.result["diff"] = diff(change, self.result["differences"])
         if not (stale or self.result["differences"] or always):
             self.result["msg"] = "Files and live state are as planned"
             return
-        transaction.validate(change.files)
+        netplan.validate(change.files)
         self.result["changed"] = True
         if self.module.check_mode:
             self.result["msg"] = "Would change the network, with an undo until it is confirmed"
             return
         if self.last.get("outcome") == "undone":
             self.module.warn(f"The change before this one ({self.last['what']}, {self.last['at']}): {self.last['why']}")
-        self.result["transaction"] = transaction.execute(self.state, change, differences, self.params["settle_timeout"])
+        self.result["transaction"] = netplan.execute(self.state, change, differences, self.params["settle_timeout"])
         self.result["msg"] = f"Applied and checked; undone in {change.timeout} s unless it is confirmed"
 
     def undo_leftover(self) -> None:
@@ -323,22 +317,25 @@ class Transaction:
                 raise system.HostError(
                     "An earlier network change still waits for its confirmation; the host undoes it by itself soon"
                 )
-            note = undo.undo(self.state, "a new run found it unconfirmed")
+            note = netplan_undo.undo(self.state, "a new run found it unconfirmed")
             self.module.warn(f"An earlier network change was never confirmed: {note}")
 
 
 def drop_ins(names: list[str]) -> dict[Path, str | None]:
     """Return the drop-in that lets systemd-networkd run beside NetworkManager; empty if NetworkManager is absent."""
-    if not system.is_active(network_manager.SERVICE) and not renderer.NM_DROP_IN.exists():
+    if not system.is_active(system.NETWORK_MANAGER) and not netplan_files.NM_DROP_IN.exists():
         return {}
-    return {renderer.NM_DROP_IN: network_manager.unmanaged(names), renderer.NETWORKD_DROP_IN: renderer.NETWORKD_KEEPS}
+    return {
+        netplan_files.NM_DROP_IN: system.unmanaged(names),
+        netplan_files.NETWORKD_DROP_IN: netplan_files.NETWORKD_KEEPS,
+    }
 
 
-def diff(change: transaction.Change, differences: list[str]) -> dict[str, str]:
+def diff(change: netplan.Change, differences: list[str]) -> dict[str, str]:
     """Return the text for --diff."""
     text: list[str] = []
     for path, content in change.files.items():
-        old = files.read(path)[0] or ""
+        old = netplan_files.read(path)[0] or ""
         new = content or ""
         text += difflib.unified_diff(
             old.splitlines(keepends=True), new.splitlines(keepends=True), f"before: {path}", f"after: {path}"
@@ -386,7 +383,7 @@ def main() -> None:
             call.apply()
         elif module.params["state"] == "confirmed":
             if not module.check_mode:
-                for line in undo.confirm(call.state, module.params["transaction"]):
+                for line in netplan_undo.confirm(call.state, module.params["transaction"]):
                     module.warn(f"The change holds, but what it no longer needs could not be removed: {line}")
             result.update(changed=True, msg="The change holds", transaction=module.params["transaction"])
         else:

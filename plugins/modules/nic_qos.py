@@ -90,9 +90,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import qos as rdma_qos
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma import qos as rdma_qos
 
 CONFIG = Path("/etc/gb10/qos.json")
 
@@ -102,7 +102,7 @@ def boot_unit(timeout: int, count: int) -> host_unit.HostUnit:
     return host_unit.HostUnit(
         name="gb10-qos",
         description="Lossless class of RoCE on the GB10 fabric's ports",
-        module="_rdma.qos",
+        module="_fabric.qos",
         config=CONFIG,
         arguments=str(CONFIG),
         timeout=timeout * max(1, count) + 60,

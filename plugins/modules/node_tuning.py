@@ -96,8 +96,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
-from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
 from ansible_collections.gb10.cluster.plugins.module_utils._host import memory_guard, system
+from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import descending
 
 Command = tuple[str, ...]
 

@@ -42,7 +42,7 @@ msg:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_functions import pf_facts, read_pfs
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.physical_functions import pf_facts, read_pfs
 
 
 def main() -> None:

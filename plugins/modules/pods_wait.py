@@ -72,8 +72,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    PROGRESS_SPEC,
+    Cluster,
+    ClusterError,
+    Slice,
+    poll,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import (
     daemons_behind,
@@ -83,7 +88,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state impor
     quoted,
     ready,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 2
 

@@ -70,9 +70,9 @@ msg:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import runner
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Roots, read_host
-from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_functions import pf_facts, read_pfs
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.physical_functions import pf_facts, read_pfs
+from ansible_collections.gb10.cluster.plugins.module_utils._node.commands import runner
+from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import Roots, read_host
 
 
 def main() -> None:

@@ -101,8 +101,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import check_expected, read_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import check_expected, read_devices
 
 
 def pod_mtus() -> dict[str, dict[str, int]]:

@@ -150,8 +150,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    PROGRESS_SPEC,
+    Cluster,
+    ClusterError,
+    Slice,
+    poll,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     FALLBACK,
@@ -160,10 +165,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     RANK,
     SIDECAR,
     SUPERVISOR,
+    progress,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import hints, latest_warnings, quoted
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.start_log import progress
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
 

@@ -151,13 +151,17 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    PROGRESS_SPEC,
+    Cluster,
+    ClusterError,
+    Slice,
+    poll,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, OWNER, VERDICT
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import HOSTNAME, OWNER_SPEC, Owner, brief_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 CONTAINER = "ask"
 MARK = "gb10-verdict "

@@ -113,13 +113,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._host import network_manager, system
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import virtual_functions as sriov
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._sriov import virtual_functions as sriov
 
 CONFIG = Path("/etc/gb10/sriov.json")
 # Without this file NetworkManager starts DHCP on every new VF before netplan's file for the VF exists.
-NM_DROP_IN = network_manager.DIRECTORY / "conf.d/60-gb10-sriov.conf"
+NM_DROP_IN = system.NETWORK_MANAGER_DIRECTORY / "conf.d/60-gb10-sriov.conf"
 
 
 def boot_unit(timeout: int, pf_count: int, vfs: list[sriov.Vf]) -> host_unit.HostUnit:
@@ -127,12 +127,12 @@ def boot_unit(timeout: int, pf_count: int, vfs: list[sriov.Vf]) -> host_unit.Hos
     return host_unit.HostUnit(
         name="gb10-sriov",
         description="SR-IOV virtual functions of the GB10 fabric",
-        module="_sriov.virtual_functions",
+        module="_fabric.virtual_functions",
         config=CONFIG,
         arguments=str(CONFIG),
         timeout=timeout * max(1, pf_count) * 2 + 60,
-        extra={NM_DROP_IN: network_manager.unmanaged([vf.netdev for vf in vfs])}
-        if network_manager.DIRECTORY.is_dir()
+        extra={NM_DROP_IN: system.unmanaged([vf.netdev for vf in vfs])}
+        if system.NETWORK_MANAGER_DIRECTORY.is_dir()
         else {},
     )
 
@@ -220,11 +220,11 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         # Write the configuration first: it records the original state, also if a later step fails.
         if persist and outdated:
             unit.install(text)
-            network_manager.reload()
+            system.reload_network_manager()
         sriov.apply(sysfs, todo, module.params["timeout"])
         if not persist and outdated:
             unit.remove()
-            network_manager.reload()
+            system.reload_network_manager()
         result["pfs"] = report(sriov.observe(sysfs, pfs, vfs))
     total = sum(pf.vf_count for pf in pfs)
     result["msg"] = f"{total} virtual functions on {len(pfs)} ports, {len(todo)} writes"

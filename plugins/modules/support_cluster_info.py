@@ -62,16 +62,10 @@ from functools import partial
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import FORBIDDEN, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._common.redact import REMOVED, SHOWN_ENVIRONMENT, end, redact
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import FORBIDDEN, Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
-from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import (
-    REMOVED,
-    SHOWN_ENVIRONMENT,
-    end,
-    redact,
-)
 
 SHOWN_ANNOTATIONS = "k8s.v1.cni.cncf.io/"
 SYSTEM = "kube-system"

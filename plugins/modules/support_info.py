@@ -57,7 +57,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import end, redact
+from ansible_collections.gb10.cluster.plugins.module_utils._common.redact import end, redact
 
 COMMANDS: Mapping[str, Sequence[str]] = {
     "addresses": ["ip", "-d", "-s", "address"],

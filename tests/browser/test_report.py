@@ -17,10 +17,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal as sweep_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import single_cell
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import journal as sweep_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import single_cell
 
-COVERS = ("plugins/plugin_utils/_report", "scripts/bench_report.py")
+COVERS = ("plugins/plugin_utils/_bench", "scripts/bench_report.py")
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = """<script>

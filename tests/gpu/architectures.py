@@ -41,10 +41,9 @@ sys.path.insert(0, str(two.ROOT / "roles" / "sglang" / "files"))
 
 import ask_sglang
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.compare import differences, unforeseen
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Settings, to_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import to_serving
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import differences, unforeseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
 
 RELEASE = "0.5.16"

@@ -40,8 +40,8 @@ import sglang_two_ranks as two
 
 sys.path.insert(0, str(two.ROOT / "collections"))
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger import exchange, judge
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.window import captured_sizes
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof import exchange, ledger
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.ledger import captured_sizes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.metrics import parse_metrics
 
 CONFIG = two.TARGET | {
@@ -107,7 +107,7 @@ def decode(batch: int, salt: int) -> dict[str, Any]:
     time.sleep(1)
     after_page = two.ask("/metrics")
     captured = captured_sizes(json.loads(two.ask("/server_info")))
-    work = replace(judge.work_between(parse_metrics(before_page), parse_metrics(after_page)), captured=captured)
+    work = replace(ledger.work_between(parse_metrics(before_page), parse_metrics(after_page)), captured=captured)
     (sum0, count0), (sum1, count1) = latency_of_tokens(before_page), latency_of_tokens(after_page)
     return {
         "batch": batch,
@@ -202,21 +202,21 @@ def compare_bytes(seen: dict[str, Any]) -> list[dict[str, Any]]:
         predicted = exchange.predict(shape, split, exchange.Work(**load["work"]))
         # lo sends what rank 0 sends and what rank 1 sends: as much as one rank sends and receives.
         measured = load["bytes"] - other["bytes"]
-        entry = judge.judge(predicted, 0, measured)
+        entry = ledger.judge(predicted, 0, measured)
         rows.append(
             {
                 "batch": load["batch"],
                 "measured": measured,
                 "without_nccl": other["bytes"],
                 # While a batch is decoded, the server does not wait for requests.
-                "scheduler_at_most": judge.scheduler_bytes(0, exchange.Work(**other["work"])),
+                "scheduler_at_most": ledger.scheduler_bytes(0, exchange.Work(**other["work"])),
                 "predicted": round(predicted.usual),
                 "low": round(predicted.low),
                 "high": round(predicted.high),
                 "error": round(predicted.usual / measured - 1, 4),
                 "within": predicted.low * (1 - LIMIT) <= measured <= predicted.high * (1 + LIMIT),
                 "verdict": entry.verdict,
-                "nothing_moved": judge.judge(predicted, 0, other["bytes"]).verdict,
+                "nothing_moved": ledger.judge(predicted, 0, other["bytes"]).verdict,
             }
         )
     return rows

@@ -46,9 +46,10 @@ import sglang_two_ranks as two
 
 sys.path.insert(0, str(two.ROOT / "collections"))
 
-from ansible_collections.gb10.cluster.plugins.module_utils._in_pod import chat
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import answers as gate
-from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import find_known
+from ansible_collections.gb10.cluster.plugins.module_utils._pod import chat
+from ansible_collections.gb10.cluster.plugins.module_utils._pod import watch as gate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.combinations import find_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.answers import (
     Asking,
     Question,
@@ -57,7 +58,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.answers import
     arguments,
     facts_of,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import render
 
 RELEASE = "0.5.16"
 LIMIT_S = 60

@@ -36,8 +36,8 @@ sys.path.insert(0, str(two.ROOT / "collections"))
 sys.path.insert(0, str(two.ROOT / "roles" / "sglang" / "files"))
 
 import witness
-from ansible_collections.gb10.cluster.plugins.module_utils._supervisor.hang import judge
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.evidence import Evidence
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.evidence import Evidence
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.hang import judge
 
 RANKS, CULPRIT = 4, 1
 # Words of the finding for each fault

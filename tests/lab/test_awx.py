@@ -16,7 +16,7 @@ COVERS = (
     "playbooks/site.yml",
     "plugins/callback",
     "plugins/plugin_utils/_controller",
-    "plugins/plugin_utils/_output",
+    "plugins/plugin_utils/_bench",
     "tests/unit/samples/awx_job.py",
 )
 

@@ -25,7 +25,7 @@ COVERS = (
     "playbooks/site.yml",
     "roles/summary",
     "roles/preflight",
-    "plugins/plugin_utils/_preflight",
+    "plugins/plugin_utils/_node",
     "plugins/module_utils/_common",
 )
 

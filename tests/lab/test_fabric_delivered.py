@@ -12,7 +12,11 @@ import pytest
 from labcommand import LabCommand, changed
 from sitecommand import Site
 
-COVERS = ("roles/netplan", "roles/sriov", "plugins/module_utils/_netplan", "plugins/module_utils/_sriov")
+COVERS = (
+    "roles/netplan",
+    "roles/sriov",
+    "plugins/module_utils/_fabric",
+)
 
 NODES = ("spark1", "spark2")
 VFS = {"gb10_fabric_vf_count": 1}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from labcommand import LabCommand
 
-COVERS = ("roles/netplan", "plugins/module_utils/_netplan", "plugins/module_utils/_host")
+COVERS = ("roles/netplan", "plugins/module_utils/_fabric", "plugins/module_utils/_host")
 
 NETPLAN = "/etc/netplan/60-gb10-fabric.yaml"
 OLD, NEW = 9000, 8000

@@ -18,7 +18,7 @@ COVERS = (
     "roles/fabric_plan",
     "roles/fabric_check",
     "plugins/plugin_utils/_fabric",
-    "plugins/module_utils/_fabric_check",
+    "plugins/module_utils/_fabric",
 )
 
 

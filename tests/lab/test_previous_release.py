@@ -23,7 +23,7 @@ COVERS = (
     "playbooks/serve.yml",
     "playbooks/tune.yml",
     "plugins/plugin_utils/_serving",
-    "plugins/module_utils/_k3s",
+    "plugins/module_utils/_host",
     "roles/node_tuning",
 )
 

@@ -27,7 +27,6 @@ COVERS = (
     "playbooks/plan.yml",
     "plugins/plugin_utils/_fabric",
     "plugins/plugin_utils/_serving",
-    "plugins/plugin_utils/_plan",
 )
 
 NAME = "three-ranks"

@@ -20,7 +20,7 @@ import yaml
 from labcommand import LabCommand, changed
 from sitecommand import ONLY_K3S, PATIENCE, Site
 
-COVERS = ("playbooks/restore.yml", "playbooks/backup.yml", "roles/k3s", "plugins/module_utils/_k3s")
+COVERS = ("playbooks/restore.yml", "playbooks/backup.yml", "roles/k3s", "plugins/module_utils/_host")
 
 HOSTS = ("control", "spark1", "spark2")
 MAY_DIFFER = r"^/opt/containerd|^setting .* forwarding"

@@ -27,7 +27,7 @@ COVERS = (
     "playbooks/shutdown.yml",
     "roles/sglang",
     "roles/serving_plan",
-    "plugins/module_utils/_supervisor",
+    "plugins/module_utils/_pod",
     "plugins/plugin_utils/_serving",
 )
 

@@ -17,7 +17,7 @@ from labcommand import LabCommand
 from sitecommand import is_ready
 from transportgroup import Cluster, served
 
-COVERS = ("plugins/module_utils/_transport_gate", "plugins/module_utils/_in_pod")
+COVERS = ("plugins/module_utils/_pod",)
 
 PORT, RANKS, WATCHED_S = 16443, 4, 75
 # Answers after 4 s (a sidecar waits for 5 s), never, or with a reset; writes one byte per connection to a file.

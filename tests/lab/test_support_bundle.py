@@ -23,7 +23,7 @@ from sitecommand import Site
 COVERS = (
     "playbooks/support_bundle.yml",
     "roles/support_bundle",
-    "plugins/module_utils/_support",
+    "plugins/module_utils/_common",
     "plugins/action/support_bundle.py",
 )
 

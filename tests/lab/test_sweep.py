@@ -30,8 +30,7 @@ COVERS = (
     "playbooks/bench.yml",
     "playbooks/compare.yml",
     "roles/bench",
-    "plugins/plugin_utils/_sweep",
-    "plugins/plugin_utils/_load",
+    "plugins/plugin_utils/_bench",
 )
 
 SWEEP = CHECKOUT / "tests/lab/fixtures/lab-six.yml"

@@ -12,7 +12,7 @@ import pytest
 from labcommand import LabCommand, changed, recap
 from sitecommand import Site
 
-COVERS = ("plugins/module_utils/_netplan", "plugins/plugin_utils/_fabric", "roles/netplan")
+COVERS = ("plugins/module_utils/_fabric", "plugins/plugin_utils/_fabric", "roles/netplan")
 
 HOSTS = [f"spark{number}" for number in range(1, 5)]
 ON = {"gb10_fabric_transit": True}

@@ -26,9 +26,8 @@ COVERS = (
     "playbooks/latency.yml",
     "roles/nccl_verify",
     "plugins/module_utils/_nccl",
-    "plugins/module_utils/_rdma",
+    "plugins/module_utils/_fabric",
     "plugins/plugin_utils/_proof",
-    "plugins/plugin_utils/_ledger",
 )
 
 

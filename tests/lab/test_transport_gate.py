@@ -19,7 +19,7 @@ from labcommand import LabCommand
 from sitecommand import PATIENCE
 from transportgroup import GROUP, Cluster, served
 
-COVERS = ("plugins/module_utils/_transport_gate", "plugins/module_utils/_in_pod")
+COVERS = ("plugins/module_utils/_pod",)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ COVERS = (
     "playbooks/group_stop.yml",
     "playbooks/group_start.yml",
     "roles/update",
-    "plugins/module_utils/_update",
-    "plugins/plugin_utils/_update",
+    "plugins/module_utils/_node",
+    "plugins/plugin_utils/_node",
     "plugins/modules/node_update.py",
     "plugins/action/update_plan.py",
 )

@@ -16,9 +16,9 @@ from sitecommand import Site
 
 COVERS = (
     "roles/preflight",
-    "plugins/module_utils/_preflight",
-    "plugins/plugin_utils/_preflight",
-    "plugins/plugin_utils/_variables",
+    "plugins/module_utils/_node",
+    "plugins/plugin_utils/_node",
+    "plugins/plugin_utils/_inventory",
     "playbooks/check.yml",
 )
 

@@ -24,7 +24,7 @@ import pytest
 from labcommand import LABCTL, LabCommand, changed
 from sitecommand import Site
 
-COVERS = ("playbooks/models.yml", "roles/models", "plugins/module_utils/_models", "plugins/plugin_utils/_weights")
+COVERS = ("playbooks/models.yml", "roles/models", "plugins/module_utils/_models", "plugins/plugin_utils/_models")
 
 PORT = 8099
 HUB = f"http://10.99.0.1:{PORT}"

@@ -33,15 +33,10 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits
-from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN, Choice, Settings, Status
-from ansible_collections.gb10.cluster.plugins.module_utils._fallback.switch import metrics
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.answers import Answers
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.health import Health
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.load import Load
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.node_memory import NodeMemory
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
+from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import Limits
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.fallback import MAIN, Choice, Settings, Status, metrics
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Condition, Rail, Seen, render
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.watch import Answers, Health, Load, NodeMemory
 
 COVERS = ("roles/monitoring/files", "roles/monitoring/templates", "scripts/dashboards.py")
 

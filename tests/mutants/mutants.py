@@ -56,7 +56,7 @@ PROGRAM = (Path(), 0)  # the line that stands for the start of Python
 
 
 def package_path(name: str) -> Path:
-    """Return the path of ``_netplan``, ``plugin_utils/_preflight`` or ``modules/nic_qos``."""
+    """Return the path of ``_nccl``, ``plugin_utils/_node`` or ``modules/nic_qos``."""
     plugins = ROOT / "plugins"
     for path in (
         plugins / "module_utils" / name,
@@ -451,7 +451,7 @@ def record(package: Path, result: dict[str, int | str]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("packages", nargs="+", help="_netplan, modules/nic_qos, …")
+    parser.add_argument("packages", nargs="+", help="_nccl, modules/nic_qos, …")
     parser.add_argument("--count", type=int, default=0, help="size of the sample per package; 0: all mutants")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--files", default="*.py", help="pattern for the names of the files to change")

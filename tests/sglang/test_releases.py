@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import find_matching
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.combinations import find_matching
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, load_history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge, topology_argv

@@ -14,38 +14,19 @@ import architecture
 # Lowest row first. A package imports from rows below its own, never from its own row or from above.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("module_utils._common",),
-    ("module_utils._host",),
-    ("module_utils._sriov", "module_utils._kube", "module_utils._models", "module_utils._in_pod"),
-    ("module_utils._rdma", "module_utils._nccl", "module_utils._k3s"),
+    ("module_utils._host", "module_utils._kube", "module_utils._models"),
+    ("module_utils._fabric", "module_utils._nccl"),
+    ("module_utils._node", "module_utils._pod"),
+    ("plugin_utils._controller",),
     (
-        "module_utils._netplan",
-        "module_utils._fabric_check",
-        "module_utils._preflight",
-        "module_utils._transport_gate",
-        "module_utils._fallback",
-        "module_utils._supervisor",
-        "module_utils._support",
-        "module_utils._update",
-    ),
-    ("plugin_utils._paths", "plugin_utils._yaml", "plugin_utils._output", "plugin_utils._screen"),
-    ("plugin_utils._rules",),
-    (
-        "plugin_utils._combinations",
-        "plugin_utils._controller",
-        "plugin_utils._variables",
         "plugin_utils._fabric",
+        "plugin_utils._inventory",
+        "plugin_utils._models",
+        "plugin_utils._node",
         "plugin_utils._sglang",
-        "plugin_utils._weights",
     ),
-    (
-        "plugin_utils._preflight",
-        "plugin_utils._serving",
-        "plugin_utils._load",
-        "plugin_utils._ledger",
-        "plugin_utils._update",
-    ),
-    ("plugin_utils._sweep", "plugin_utils._proof", "plugin_utils._plan"),
-    ("plugin_utils._report", "plugin_utils._failure"),
+    ("plugin_utils._bench", "plugin_utils._serving"),
+    ("plugin_utils._proof",),
     ("callback", "filter", "modules"),
     ("action",),
 )
@@ -56,40 +37,40 @@ MODULES_NEED = {"ansible"}
 GUARDED = {"ansible_collections", "kubernetes", "urllib3", "yaml"}
 GUARDED_IN = ("modules", "module_utils._kube")
 
-# Packages that only compute: they use no file, process, network or clock.
+# Packages and modules that only compute: they use no file, process, network or clock.
 PURE = (
     "module_utils._common",
     "module_utils._kube",
     "module_utils._nccl",
-    "module_utils._update",
+    "module_utils._node.update",
+    "plugin_utils._bench.garbage",
+    "plugin_utils._bench.guard",
+    "plugin_utils._bench.judge",
+    "plugin_utils._bench.plots",
+    "plugin_utils._bench.record",
+    "plugin_utils._bench.rows",
+    "plugin_utils._bench.stats",
+    "plugin_utils._bench.sweep",
+    "plugin_utils._controller.screen",
     "plugin_utils._fabric",
-    "plugin_utils._ledger",
-    "plugin_utils._output",
-    "plugin_utils._preflight",
-    "plugin_utils._report",
-    "plugin_utils._screen",
+    "plugin_utils._models",
+    "plugin_utils._node",
+    "plugin_utils._proof.exchange",
+    "plugin_utils._proof.ledger",
     "plugin_utils._serving",
     "plugin_utils._sglang",
-    "plugin_utils._sweep",
-    "plugin_utils._update",
-    "plugin_utils._weights",
 )
 # Exceptions: modules that read the collection's data files, or contain all I/O of their package.
 READ_FILES = {
     "module_utils._kube.client",
-    "module_utils._kube.slices",
     "module_utils._nccl.sources",
-    "module_utils._update.host",
     "plugin_utils._sglang.catalogue",
+    "plugin_utils._sglang.check",
     "plugin_utils._sglang.models",
     "plugin_utils._sglang.profile",
     "plugin_utils._sglang.profile_files",
-    "plugin_utils._sglang.schema",
-    "plugin_utils._sglang.check",
     "plugin_utils._sglang.rules",
-    "plugin_utils._report.sections",
-    "plugin_utils._sweep.journal",
-    "plugin_utils._sweep.failure",
+    "plugin_utils._sglang.schema",
 }
 IO_MODULES = {"asyncio", "concurrent", "http", "os", "platform", "random", "shutil", "signal", "socket", "subprocess"}
 IO_MODULES |= {"tempfile", "threading", "time", "urllib"}
@@ -100,43 +81,43 @@ IO_CALLS |= {"read_text", "readlink", "resolve", "rglob", "stat", "unlink", "wri
 SHIPS: dict[str, set[str]] = {
     "api_apply": {"_common", "_kube"},
     "api_info": {"_common", "_kube"},
-    "cabling_info": {"_common", "_fabric_check", "_host", "_preflight", "_rdma", "_sriov"},
+    "cabling_info": {"_common", "_fabric", "_host", "_node"},
     "existing_cluster_info": {"_common", "_kube"},
-    "fabric_bandwidth": {"_common", "_fabric_check", "_host", "_rdma", "_sriov"},
-    "fabric_health": {"_common", "_fabric_check", "_rdma", "_sriov"},
-    "fabric_ping": {"_common", "_fabric_check", "_host"},
+    "fabric_bandwidth": {"_common", "_fabric", "_host"},
+    "fabric_health": {"_common", "_fabric"},
+    "fabric_ping": {"_common", "_fabric", "_host"},
     "host_files": {"_host"},
     "host_lock": {"_host"},
     "image_pull": {"_common", "_kube"},
-    "k3s_airgap_info": {"_common", "_k3s"},
-    "k3s_backup": {"_k3s"},
-    "k3s_backup_info": {"_k3s"},
-    "k3s_leftovers": {"_common", "_k3s"},
-    "k3s_service": {"_common", "_host", "_k3s"},
-    "k3s_service_info": {"_common", "_k3s"},
-    "k3s_state": {"_k3s"},
-    "k3s_upgrade_plan": {"_common", "_k3s", "_kube"},
+    "k3s_airgap_info": {"_common", "_host"},
+    "k3s_backup": {"_host"},
+    "k3s_backup_info": {"_host"},
+    "k3s_leftovers": {"_common", "_host"},
+    "k3s_service": {"_common", "_host"},
+    "k3s_service_info": {"_common", "_host"},
+    "k3s_state": {"_host"},
+    "k3s_upgrade_plan": {"_common", "_host", "_kube"},
     "node_tuning": {"_common", "_host"},
-    "node_update": {"_common", "_host", "_update"},
-    "node_wait": {"_common", "_k3s", "_kube"},
+    "node_update": {"_common", "_host", "_node"},
+    "node_wait": {"_common", "_host", "_kube"},
     "kubeconfig": {"_common", "_kube"},
     "model_files": {"_models"},
     "model_share": {"_models"},
-    "model_stage": {"_common", "_k3s", "_models"},
-    "model_stock_info": {"_common", "_k3s", "_models"},
+    "model_stage": {"_common", "_host", "_models"},
+    "model_stock_info": {"_common", "_host", "_models"},
     "nccl_transport": {"_common", "_kube", "_nccl"},
-    "netplan_transaction": {"_common", "_host", "_netplan", "_rdma", "_sriov"},
-    "nic_qos": {"_common", "_host", "_rdma"},
+    "netplan_transaction": {"_common", "_fabric", "_host"},
+    "nic_qos": {"_common", "_fabric", "_host"},
     "node_room_info": {"_common", "_kube"},
-    "pf_info": {"_common", "_host", "_sriov"},
+    "pf_info": {"_common", "_fabric", "_host"},
     "pods_wait": {"_common", "_kube"},
-    "preflight_info": {"_common", "_host", "_preflight", "_rdma", "_sriov"},
-    "roce_gid_info": {"_common", "_host", "_rdma", "_sriov"},
+    "preflight_info": {"_common", "_fabric", "_host", "_node"},
+    "roce_gid_info": {"_common", "_fabric", "_host"},
     "serving_group_info": {"_common", "_kube", "_nccl"},
     "serving_verdict": {"_common", "_kube"},
-    "sriov_vf": {"_common", "_host", "_sriov"},
-    "support_cluster_info": {"_common", "_kube", "_support"},
-    "support_info": {"_support"},
+    "sriov_vf": {"_common", "_fabric", "_host"},
+    "support_cluster_info": {"_common", "_kube"},
+    "support_info": {"_common"},
 }
 
 FILES = {architecture.module_name(path): path for path in architecture.files()}
@@ -223,8 +204,9 @@ def io(name: str) -> set[str]:
 
 
 def test_a_pure_module_does_no_input_or_output() -> None:
-    pure = [name for name in FILES if architecture.unit(name) in PURE and name not in READ_FILES]
-    assert {architecture.unit(name) for name in pure} == set(PURE)
+    pure = {each: [name for name in FILES if f"{name}.".startswith(f"{each}.")] for each in PURE}
+    assert [each for each, names in pure.items() if not names] == []
+    pure = {name for names in pure.values() for name in names} - READ_FILES
     assert {name: found for name in pure if (found := io(name))} == {}
 
 
@@ -240,7 +222,7 @@ def test_the_reader_of_log_files_needs_no_client_of_kubernetes() -> None:
 
 
 def test_the_reader_of_imports_sees_every_form() -> None:
-    names = set(architecture.imported_names(FILES["module_utils._rdma.gids"]))
-    assert "module_utils._sriov.physical_functions" in names
+    names = set(architecture.imported_names(FILES["module_utils._fabric.rdma"]))
+    assert "module_utils._fabric.physical_functions" in names
     assert "module_utils._nccl.causes" in set(architecture.imported_names(FILES["module_utils._nccl.statements"]))
     assert "module_utils._kube.labels" in closure("modules.node_room_info")

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.cli.playbook import PlaybookCLI
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import load_known
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "lab/README.md")]

@@ -17,13 +17,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import find_matching
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.needs import find_needs
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.combinations import find_matching
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import Host, shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import check_hosts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import find_needs, plan_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import read_command
 from nccl_lines import judge
 from preflight_samples import GOOD

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import HEIGHT
 from ansible_plays import ROOT, ansible
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "samples" / "mistakes.yml").read_text())

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.action.serving_objects import PATCHES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, to_serving
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import examine
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import repositories, to_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine
 
 STEP = '''"""Write the chat template, and a file of flags with what the checkpoint says."""
 import json

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s.airgap import EXAMPLE
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import TESTED_LINES
+from ansible_collections.gb10.cluster.plugins.module_utils._host.k3s import EXAMPLE
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.node_rules import TESTED_LINES
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8").partition("| part | supported | tested |")[2]

@@ -16,26 +16,24 @@ import time
 from io import BytesIO
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import (
     SCRIPT,
     Counters,
     bytes_by_path,
     delta,
     parse_counters,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments import nad
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange import Bytes
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import Entry, doubt, judge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.exchange import Bytes
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.ledger import Entry, doubt, judge
 from vms import Vm, Vms
 
 COVERS = (
     "roles/netplan",
     "roles/sriov",
-    "plugins/module_utils/_netplan",
-    "plugins/module_utils/_sriov",
-    "plugins/module_utils/_rdma",
+    "plugins/module_utils/_fabric",
     "lab/vm",
 )
 

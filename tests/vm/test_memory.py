@@ -75,7 +75,7 @@ def rank(number: int, size: int, by: str, *settings: str) -> str:
 
 def sidecar(limits: dict[str, int] | None) -> str:
     gate = json.dumps(GATE | {"memory": limits}).replace('"', '\\"')
-    program = "/usr/bin/python3 -m gb10._transport_gate.sidecar"
+    program = "/usr/bin/python3 -m gb10._pod.sidecar"
     api = "KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443"
     return unit(
         f'{program} --nccl-logs /run/gb10-test/nccl-1 --interval 4 --gate "{gate}"',
@@ -93,8 +93,8 @@ def files(directory: Path) -> dict[str, str]:
         check=True, capture_output=True,
     )  # fmt: skip
     units = "etc/systemd/system"
-    supervisor = "/usr/bin/python3 -m gb10._supervisor.supervise --namespace s --pods g-0-0,g-1-0"
-    programs = ("_transport_gate.sidecar", "_supervisor.supervise")
+    supervisor = "/usr/bin/python3 -m gb10._pod.supervise --namespace s --pods g-0-0,g-1-0"
+    programs = ("_pod.sidecar", "_pod.supervise")
     return {
         "opt/simulated_node.py": (ROOT / "tests/vm/simulated_node.py").read_text(),
         "opt/start_rank.py": (ROOT / "roles/sglang/files/start_rank.py").read_text(),

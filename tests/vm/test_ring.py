@@ -12,11 +12,11 @@ import json
 import time
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import delta, moved_bytes
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import delta, moved_bytes
 from test_fabric import MESSAGES, SIZE, counters, play
 from vms import Vm, Vms
 
-COVERS = ("roles/fabric_check", "plugins/module_utils/_fabric_check", "plugins/plugin_utils/_fabric", "lab/vm")
+COVERS = ("roles/fabric_check", "plugins/module_utils/_fabric", "plugins/plugin_utils/_fabric", "lab/vm")
 
 DISCOVER = Path(__file__).resolve().parents[2] / "playbooks" / "discover.yml"
 # Card 0 of a machine is connected to card 1 of the next one; QEMU's cards are not called after cages.

@@ -17,7 +17,7 @@ import pytest
 from test_fabric import NUMVFS, gids, mapped, play
 from vms import Vm, Vms
 
-COVERS = ("roles/netplan", "plugins/module_utils/_netplan", "lab/vm")
+COVERS = ("roles/netplan", "plugins/module_utils/_fabric", "lab/vm")
 
 RESET = Path(__file__).resolve().parent / "fabric_reset.yml"
 # The form in which NetworkManager stores a connection in netplan. 10.0.2.15 is what QEMU forwards ssh to.

@@ -19,7 +19,7 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -276,9 +276,9 @@ def differs(path: Path, content: str, mode: int) -> bool:
 def package_files(module: str, library: Path = HOST_LIBRARY) -> dict[Path, str]:
     """Return the sources of a module and of everything that it imports from this package, by their path on the host.
 
-    ``module`` is its name below module_utils, such as ``_sriov.virtual_functions``. It runs on the host as
-    ``python3 -m gb10._sriov.virtual_functions`` with PYTHONPATH=/usr/local/lib. The import loader provides the sources,
-    because Ansible sends a module to the host as a zip file. Raise HostError if a source is missing.
+    ``module`` is its name below module_utils, such as ``_fabric.virtual_functions``. It runs on the host as
+    ``python3 -m gb10._fabric.virtual_functions`` with PYTHONPATH=/usr/local/lib. The import loader provides the
+    sources, because Ansible sends a module to the host as a zip file. Raise HostError if a source is missing.
     """
     package = __name__.rsplit(".", 2)[0]
     sources: dict[str, str] = {}
@@ -318,3 +318,20 @@ def _source_of(name: str) -> str:
         raise HostError(f"{name}: its source is missing, so it cannot be installed on the host")
     # zipimport returns text; the loader of ansible-core's collections returns bytes
     return source.decode() if isinstance(source, bytes) else str(source)
+
+
+# Stop NetworkManager from managing the fabric's interfaces.
+
+NETWORK_MANAGER_DIRECTORY = Path("/etc/NetworkManager")
+NETWORK_MANAGER = "NetworkManager.service"
+
+
+def unmanaged(names: Collection[str]) -> str:
+    """Return the drop-in that makes interfaces unmanaged (NetworkManager.conf(5), unmanaged-devices)."""
+    return "[keyfile]\nunmanaged-devices+=" + ";".join(f"interface-name:{name}" for name in names) + "\n"
+
+
+def reload_network_manager() -> None:
+    """Make NetworkManager, if it runs, reload the list of unmanaged interfaces; other connections are not affected."""
+    if is_active(NETWORK_MANAGER):
+        run(["nmcli", "general", "reload", "conf"])

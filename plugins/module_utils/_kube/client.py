@@ -4,15 +4,160 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from ansible.module_utils.basic import missing_required_lib
 
-from .errors import CONFLICT, NOT_FOUND, ClusterError, explained, tolerated
+from .._common.findings import cut
+
+# What went wrong at the Kubernetes API: what was tried, why it failed, and the remedy.
+
+try:
+    import kubernetes
+    import urllib3
+except ImportError:
+    # Without this package there is no client either, and that says so.
+    pass
+
+FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+_REMEDIES = {
+    0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
+    401: "Renew the credentials in the kubeconfig; with K3s of this collection, playbook kubernetes writes them again",
+    403: "Give the kubeconfig's user this permission; kubectl auth can-i --list shows those that it has",
+    404: "Check that it exists; it may have been deleted meanwhile",
+}
+_OTHER_CA = (
+    "The kubeconfig is of another cluster, perhaps before a reinstallation; with K3s of this collection, playbook"
+    " kubernetes writes it again"
+)
+
+
+class ClusterError(Exception):
+    """The failed action, its reason and the remedy; ``status`` is the HTTP status, 0 without an answer."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Convert the client's exceptions to ClusterError, without headers; ``what`` is a verb phrase.
+
+    Of the API's answer, only the message about a missing right is quoted.
+    """
+    try:
+        yield
+    except kubernetes.config.ConfigException as error:
+        remedy = "Check the path and the context: kubectl config get-contexts"
+        raise ClusterError(f"can't {what}: {_first_line(error)}. {remedy}") from error
+    except kubernetes.client.ApiException as error:
+        # For a refused web socket, only the text contains the status.
+        found = re.match(r"Handshake status (\d+) ([\w ]+)", str(error.reason or ""))
+        status, reason = (int(found[1]), found[2]) if found else (error.status or 0, error.reason)
+        text = f"can't {what} ({f'{status}: ' if status else ''}{_first_line(reason)})"
+        if status == FORBIDDEN:
+            text = f"{text}: {_message(error.body or _body_of_handshake(str(error.reason)))}".removesuffix(": ")
+        raise ClusterError(f"{text}. {_remedy(status, error)}", status) from error
+    except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
+        text = f"can't {what}: {type(error).__name__}: {_first_line(error)}"
+        raise ClusterError(f"{text}. {_remedy(0, error)}") from error
+
+
+def _remedy(status: int, error: Exception) -> str:
+    if not status and "certificate verify failed" in str(error).lower():
+        return _OTHER_CA
+    return _REMEDIES.get(status, "Look at the log of the API server")
+
+
+@contextmanager
+def tolerated(*statuses: int) -> Iterator[None]:
+    """Leave the block, without an exception, at a ClusterError with one of these HTTP statuses."""
+    try:
+        yield
+    except ClusterError as error:
+        if error.status not in statuses:
+            raise
+
+
+def _message(body: object) -> str:
+    """Return the message in the API's answer; for a missing right it names verb, resource and namespace."""
+    try:
+        return _first_line(json.loads(str(body.decode() if isinstance(body, bytes) else body))["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _body_of_handshake(reason: str) -> bytes:
+    """Return the answer to a refused web socket, which the client has only as the text of a bytes object."""
+    text = reason.rpartition("-+-+- ")[2]
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return b""
+    return found if isinstance(found, bytes) else b""
+
+
+def _first_line(error: object) -> str:
+    return cut(str(error).strip().partition("\n")[0], 300).rstrip(".")
+
+
+# Wait in slices, because a module can show nothing before it ends.
+#
+# The action pods_wait runs the module again until a slice is the last one, and shows the message of every slice.
+
+SLICE_SECONDS = 20
+_FIRST_PAUSE = 0.125
+PROGRESS_SPEC: dict[str, Any] = {"type": "dict", "default": {}}
+"""Argument spec of the option ``progress`` of modules that wait in slices."""
+
+_T = TypeVar("_T")
+
+
+def poll(look: Callable[[], _T], enough: Callable[[_T], bool], seconds: float, pause: float) -> _T:
+    """Return what ``look`` returns once it is enough, or when the time is over. It looks at least once.
+
+    The first pauses are shorter: most waits are over in a fraction of a second. ``pause`` is the longest.
+    """
+    deadline, next_pause = time.monotonic() + seconds, min(pause, _FIRST_PAUSE)
+    while True:
+        found = look()
+        left = deadline - time.monotonic()
+        if enough(found) or left <= 0:
+            return found
+        time.sleep(min(next_pause, left))
+        next_pause = min(pause, 2 * next_pause)
+
+
+class Slice:
+    """One slice of a wait of ``timeout`` seconds; ``progress`` is what the slice before it returned."""
+
+    def __init__(self, timeout: float, progress: Mapping[str, Any]) -> None:
+        self._timeout, self._before = timeout, float(progress.get("waited", 0))
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Return how long this slice may take."""
+        return min(SLICE_SECONDS, max(0.0, self._timeout - self._before))
+
+    @property
+    def waited(self) -> float:
+        """Return how long all slices took so far."""
+        return self._before + time.monotonic() - self._started
+
+    @property
+    def last(self) -> bool:
+        """Return whether the time is over."""
+        return self.waited >= self._timeout
+
 
 try:
     import kubernetes
@@ -24,7 +169,6 @@ except ImportError:
     MISSING = missing_required_lib("kubernetes")
 
 Json = dict[str, Any]
-_T = TypeVar("_T")
 _R = TypeVar("_R")
 
 # Seconds that connecting to the API, and its answer to a list request, may take.

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 INSTANCE = "gb10.cluster/instance"
@@ -62,3 +63,15 @@ _NUMBER = re.compile(r"[0-9]{1,4}")
 def number(text: Any) -> int | None:
     """Return the number of a rank or VF that a label or annotation has; None if whoever wrote it wrote none."""
     return int(text) if isinstance(text, str) and _NUMBER.fullmatch(text) else None
+
+
+# Tell which lines of a server's log show that its start goes on.
+
+# Answers to the kubelet's probes, which SGLang logs every few seconds, also when its warm-up hangs: uvicorn's access
+# lines, and what http_server.py says about a health check without an answer.
+_CAUSED_BY_PROBES = (' HTTP/1.1"', "Health check failed")
+
+
+def progress(lines: Iterable[str]) -> list[str]:
+    """Return the lines that the start wrote, without those that requests to the server caused."""
+    return [line for line in lines if not any(text in line for text in _CAUSED_BY_PROBES)]

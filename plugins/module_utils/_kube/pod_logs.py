@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from .client import Cluster, Ran, at_once
-from .errors import ClusterError
+from .client import Cluster, ClusterError, Ran, at_once
 from .labels import number
 
 SELECTION_SPEC: dict[str, dict[str, Any]] = {

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._kube.client import at_once
-from .._kube.errors import ClusterError
+from .._kube.client import ClusterError, at_once
 from .._kube.pod_logs import PodContainer
 from .sources import Judgement, SourceError, Sources
 from .verdict import is_final, nothing_read

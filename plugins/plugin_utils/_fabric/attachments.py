@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, NAME, OWNER, PART_OF, RAIL
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import brief_pod, made
 
-from .._rules import Rules
+from .._controller.data import Rules
 
 _RULES = Rules("_fabric")
 NETWORKS = "k8s.v1.cni.cncf.io/networks"

@@ -17,7 +17,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
-from .._rules import Rules
+from .._controller.data import Rules
 from .model import HostPlan, Plan, RailPlan, Topology, connected, neighbours, shared_rails
 
 _RULES = Rules("_fabric", "host")

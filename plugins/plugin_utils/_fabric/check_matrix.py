@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any, get_args
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import (
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.check_results import (
     PF_INDEX,
     BandwidthResult,
     Layer,

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU, ROCE_HEADER_BYTES
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import NETDEV_MAX, vf_netdev
 
-from .._rules import Rules
+from .._controller.data import Rules
 from .model import Fabric, Host, HostPlan, Plan, Port, Rail, connected, neighbours
 from .parse import some_of
 

@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
     rdma_name,
 )
 
-from .._rules import Rules
+from .._controller.data import Rules
 from .model import SCHEMES, TOPOLOGIES, Fabric, Host, Port, Rail
 
 _LEADING_ZERO = re.compile(r"(^|\.)0\d")

@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import vf_netdev
 
-from .._rules import Rules
+from .._controller.data import Rules
 from .checks import LARGEST_RING, check_fabric, check_plan
 from .model import (
     Fabric,

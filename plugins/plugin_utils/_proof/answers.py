@@ -17,9 +17,9 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import clip
 
-from .._combinations.known import find_known
-from .._output.guard import judge_text
-from .._screen.screen import Cause, Screen
+from .._bench.guard import judge_text
+from .._controller.screen import Cause, Screen
+from .._node.combinations import find_known
 
 Json = dict[str, Any]
 STREAMS = 4  # wrong answers were reported from four users at once on

@@ -5,15 +5,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    Finding,
+    format_findings,
+    has_errors,
+    sort_findings,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import rdma
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer, run_in_each
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import kernel_refuses_pins
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_FILES, judge_until_final, pod_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
     judge_sources,
@@ -22,12 +29,153 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import 
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import expectation, nothing_read
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
-from .._ledger.window import Window, at_one_token
-from . import all_reduce
-from .environment import lint_environments, read_environments
-from .progress import Progress
+from .._serving.nccl_env import lint_env
+from .ledger import Window, at_one_token
+
+# Read NCCL's environment, conf files and devices in a running container.
+
+# Only these variables are read, so other variables (such as tokens) never leave the container.
+_NAMES = "^(NCCL_[A-Z0-9_]*|GLOO_SOCKET_IFNAME|CUDA_LAUNCH_BLOCKING)="
+# Process 1 has the container's initial environment; NCCL reads NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf. The
+# first value of a variable counts.
+SCRIPT = (
+    "echo '#env'; tr '\\0' '\\n' < /proc/1/environ 2>/dev/null | grep -E '" + _NAMES + "'; "
+    "echo '#conf'; cat \"${NCCL_CONF_FILE:-$HOME/.nccl.conf}\" 2>/dev/null; echo; "
+    "cat /etc/nccl.conf 2>/dev/null; echo; "
+    "echo '#hcas'; ls \"$1/class/infiniband\" 2>/dev/null; echo '#netdevs'; ls /sys/class/net 2>/dev/null; "
+    "echo '#memory'; grep -hE '^(Cma|Max locked memory|CapEff)' /proc/meminfo /proc/self/limits /proc/self/status; true"
+)
+
+
+@dataclass(frozen=True)
+class PodEnv:
+    """The result of SCRIPT; ``variables`` are those that NCCL uses."""
+
+    variables: dict[str, str]
+    hcas: list[str]
+    netdevs: list[str]
+    memory: list[str]
+
+    @property
+    def pins(self) -> str:
+        """Return why memory can't be pinned: ``kernel``, ``memlock``, or empty if nothing shows it."""
+        if kernel_refuses_pins("\n".join(self.memory)):
+            return "kernel"
+        told = dict(line.split(None, 1) for line in self.memory if len(line.split()) > 1)
+        # Columns: Max locked memory, soft limit, hard limit, unit. CAP_IPC_LOCK is bit 14.
+        limit = told.get("Max", "locked memory unlimited").split()[2]
+        capable = int(told.get("CapEff:", "0").strip() or "0", 16) >> 14 & 1
+        return "" if limit == "unlimited" or capable else "memlock"
+
+
+def parse_environment(text: str) -> PodEnv:
+    """Return the result from SCRIPT's output; unknown lines are ignored.
+
+    A line is ``NAME=value``, and in a conf file ``#`` begins a comment only in column one.
+    """
+    parts: dict[str, list[str]] = {"env": [], "conf": [], "hcas": [], "netdevs": [], "memory": []}
+    current: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            current = parts.get(line[1:], current)
+        elif line:
+            current.append(line)
+    variables: dict[str, str] = {}
+    for line in parts["env"] + parts["conf"]:
+        name, sign, value = line.rstrip("\r").partition("=")
+        if sign:
+            variables.setdefault(name, value)
+    return PodEnv(variables, parts["hcas"], parts["netdevs"], parts["memory"])
+
+
+def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> dict[str, PodEnv]:
+    """Return NCCL's environment in every container, by pod; raise ClusterError."""
+    command = ["/bin/sh", "-c", SCRIPT, "sh", sysfs_root]
+    return {pod: parse_environment(ran.stdout) for pod, ran in run_in_each(containers, command).items()}
+
+
+def lint_environments(environments: Mapping[str, PodEnv], expect_rdma: bool) -> list[Finding]:
+    """Return all findings about these environments, worst first."""
+    return sort_findings(
+        finding
+        for name, seen in environments.items()
+        for finding in lint_env(
+            seen.variables, expect_rdma=expect_rdma, hcas=seen.hcas, netdevs=seen.netdevs, where=name
+        )
+    )
+
+
+# Show the steps of a proof while they run.
+
+_QUIET_SECONDS = 30
+
+
+@dataclass
+class Progress:
+    """Shows each step, and a line every half minute during a step."""
+
+    show: Callable[[str], None]
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+    _step: str = ""
+    _begun: float = 0.0
+    _shown: float = 0.0
+
+    def begin(self, step: str) -> None:
+        self._step, self._begun = step, self.now()
+        self._shown = self._begun
+        self.show(step)
+
+    def alive(self) -> None:
+        """Show that the step is still running, if nothing was shown for a while."""
+        if self.now() - self._shown >= _QUIET_SECONDS:
+            self._shown = self.now()
+            self.show(f"{self._step}: {self._shown - self._begun:.0f} s so far")
+
+    def pause(self, seconds: float) -> None:
+        """Wait, and show that the step is still running."""
+        self.sleep(seconds)
+        self.alive()
+
+
+# Measure all-reduces between the pods of a group.
+
+# The ranks of an all-reduce run at the same time in the background of their pods; each writes its output here.
+_OUTPUT = "/tmp/gb10-all-reduce"
+
+
+def measure(
+    containers: Iterable[PodContainer], plan: Mapping[str, Any], size: int, port: int, limit: int, progress: Progress
+) -> dict[str, Any]:
+    """Return what all_reduce_bandwidth.py prints on rank 0; raise ValueError if a rank fails or exceeds ``limit``."""
+    by_pod, ranks = {each.pod: each for each in containers}, plan["ranks"]
+    place = f"--address {plan['rendezvous']['address']} --port {port}"
+    for rank in ranks:
+        command = (
+            f"rm -f {_OUTPUT}; {{ timeout {limit} python3 /opt/gb10/all_reduce_bandwidth.py"
+            f" --rank {rank['rank']} --ranks {len(ranks)} {place} --bytes {size}; echo ended $?; }}"
+            f" > {_OUTPUT} 2>&1 < /dev/null &"
+        )
+        by_pod[rank["pod"]].run(["sh", "-c", command])
+    outputs = [_output(by_pod[rank["pod"]], limit, progress) for rank in ranks]
+    bad = sorted({text.strip()[-400:] for text in outputs if text.rstrip().split("\n")[-1] != "ended 0"})
+    if bad:
+        raise ValueError(f"the all-reduce could not be measured: {'; '.join(bad)}")
+    # NCCL may print lines before the figures of rank 0.
+    figures = [line for line in outputs[0].splitlines() if line.startswith("{")]
+    return dict(json.loads(figures[-1]))
+
+
+def _output(container: PodContainer, limit: int, progress: Progress) -> str:
+    """Return the output of a rank after it ended or its time limit passed."""
+    deadline = progress.now() + limit + 5
+    while True:
+        text = container.run(["cat", _OUTPUT]).stdout
+        if "\nended " in f"\n{text}" or progress.now() >= deadline:
+            return text
+        progress.pause(1)
+
 
 LARGEST_BUFFER = 4 * 10**9
 Json = dict[str, Any]
@@ -88,7 +236,7 @@ class Proof:
     findings: list[Json] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     _before: Json = field(default_factory=dict)
-    _difference: counters.Moved | None = None
+    _difference: rdma.Moved | None = None
     _steps: set[str] = field(default_factory=set)
     _pins: dict[str, str] = field(default_factory=dict)
 
@@ -152,8 +300,8 @@ class Proof:
             self._before = self._counters()
 
     def _counters(self) -> Json:
-        command = ["/bin/sh", "-c", counters.SCRIPT, "sh", self.settings.sysfs_root, "/sys"]
-        return {pod: counters.parse_counters(ran.stdout) for pod, ran in run_in_each(self.containers, command).items()}
+        command = ["/bin/sh", "-c", rdma.SCRIPT, "sh", self.settings.sysfs_root, "/sys"]
+        return {pod: rdma.parse_counters(ran.stdout) for pod, ran in run_in_each(self.containers, command).items()}
 
     def _generate(self) -> None:
         """Generate text to cause traffic, because NCCL 2.22 and later open connections only when they are used."""
@@ -202,7 +350,7 @@ class Proof:
             raise NotProved(against)
         if moved is None or kind not in ("rdma", "tcp"):
             return
-        agrees, against = counters.agreement(kind, moved, self.settings.min_bytes)
+        agrees, against = rdma.agreement(kind, moved, self.settings.min_bytes)
         self.counted |= {"agrees": agrees, "msg": against or moved.msg}
         if agrees is None:
             raise NotProved(
@@ -215,11 +363,11 @@ class Proof:
         if against := self._ledger.doubt(kind):
             raise NotProved(against)
 
-    def _require_cables(self, moved: counters.Moved) -> None:
+    def _require_cables(self, moved: rdma.Moved) -> None:
         """Require traffic on every cable of a group without common rails, where channel lines don't name the device."""
         pods = [rank["pod"] for rank in self.plan["ranks"]]
         by_cable = {
-            f"{pods[cable['rank']]} to {pods[cable['peer']]} ({', '.join(cable['devices'])})": counters.moved_bytes(
+            f"{pods[cable['rank']]} to {pods[cable['peer']]} ({', '.join(cable['devices'])})": rdma.moved_bytes(
                 moved.sources[pods[cable["rank"]]]["rdma"], cable["devices"]
             )
             for cable in self.plan.get("cables", ())
@@ -232,14 +380,14 @@ class Proof:
                 " Run playbook fabric with --tags fabric_check, and compare the cables with gb10_fabric_rails"
             )
 
-    def _moved(self) -> counters.Moved | None:
+    def _moved(self) -> rdma.Moved | None:
         """Return what moved since the first reading of the counters, if there was one; the first call reads them."""
         if self._difference is not None or not self._before:
             return self._difference
         networks = [network for rank in self.plan["ranks"] for network in rank["networks"]]
         devices = sorted({network.get("rdma_device") for network in networks} - {None})
         interfaces = sorted({network["interface"] for network in networks})
-        moved = counters.moved_since(self._before, self._counters(), devices, interfaces)
+        moved = rdma.moved_since(self._before, self._counters(), devices, interfaces)
         self.counted |= {"rdma_bytes": moved.rdma_bytes, "tcp_bytes": moved.tcp_bytes, "msg": moved.msg}
         self._difference = moved
         self._ledger.close(moved.sources, self.measured)
@@ -252,7 +400,7 @@ class Proof:
         self.progress.begin(f"Measure an all-reduce of {size} bytes between the pods")
         port, limit = self.settings.bandwidth_port, self.settings.request_timeout
         try:
-            self.bandwidth = all_reduce.measure(self.containers, self.plan, size, port, limit, self.progress)
+            self.bandwidth = measure(self.containers, self.plan, size, port, limit, self.progress)
         except ValueError as error:
             raise NotProved(str(error)) from error
         name, kind = self._measured_transport()

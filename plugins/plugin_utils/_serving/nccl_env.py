@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.blinders import VARIABLES, blinds
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import VARIABLES, blinds
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import is_tcp
 
-from .._rules import Rules
+from .._controller.data import Rules
 
 # Rule, variable, and the words of the rule's sentences.
 _Said = Iterator[tuple[str, str, dict[str, str]]]

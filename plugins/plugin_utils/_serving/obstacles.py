@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, amount, untolerated
 
-from .._rules import Rules
+from .._controller.data import Rules
 from .model import Plan, RankPlan
 from .pods import requests
 

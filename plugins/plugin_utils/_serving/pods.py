@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pod of one rank: security, probes, volumes, networks. Private to the collection."""
+"""The pod of one rank: volumes, security, probes, networks and sidecar."""
 
 from __future__ import annotations
 
@@ -13,13 +13,141 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import AnswersGate, RdmaMode, TransportGate
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import RBAC, Owner, made
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import NAMESPACE, SIDECAR, TRANSPORT
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import RBAC, Owner, made, on_hosts
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.api import POD_ADDRESSES
 
-from .model import Plan, RankPlan
-from .profile import staged_path
-from .volumes import CACHE, FILES, HOME, PATCHES, cache_env, home_of, mounts
+from .model import Plan, RankPlan, staged_path
+
+# The volumes of a rank: memory, scripts, home, and the node's models and cache.
+
+CACHE = "/opt/gb10-cache"
+# A release ignores the variables that it does not know. HOME's .cache is not used: models that SGLang downloads itself
+# are there too. SGLang sets DeepGEMM's own variable from SGLANG_DG_CACHE_DIR. SGLang's own kernels
+# ignore SGLANG_CACHE_DIR (kernels/jit/utils/compile/cache.py of 0.5.20 and 0.5.23). Extensions that torch compiles are
+# not kept: a process that is killed while it compiles leaves a lock there, and the next one would wait for ever.
+_VARIABLES = {
+    "TRITON_CACHE_DIR": "triton",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TVM_FFI_CACHE_DIR": "tvm-ffi",
+    "CUTE_DSL_CACHE_DIR": "cute-dsl",
+    "SGLANG_DG_CACHE_DIR": "deep-gemm",
+    "SGLANG_CACHE_DIR": "sglang",
+    "SGLANG_JIT_CACHE_DIR": "sglang-jit",
+    "TILELANG_CACHE_DIR": "tilelang",
+    "CUDA_CACHE_PATH": "cuda",
+}
+
+
+def cache_env() -> dict[str, str]:
+    """Return the variables that make all compilers of a rank use the mounted directory."""
+    return {variable: f"{CACHE}/{name}" for variable, name in _VARIABLES.items()}
+
+
+def cache_key(plan: Plan, arch: str, digest: str) -> str:
+    """Return the name of a group's directory: compiled kernels fit only one image, release and architecture.
+
+    ``digest`` is what the nodes report for the image. The name of an imported image has none, and its tag may stand for
+    another image tomorrow. A server that runs as an ordinary user cannot write files of root, so it gets a directory of
+    its own.
+    """
+    image = plan.image if "@" in plan.image else f"{plan.image} {digest}"
+    material = f"{image} {plan.sglang_version} {arch} {plan.rdma_mode == 'restricted'}"
+    return f"{plan.sglang_version}-{arch or 'any'}-{hashlib.sha256(material.encode()).hexdigest()[:12]}"
+
+
+FILES = "/opt/gb10"
+PATCHES = "/opt/gb10-patches"
+HOME = "/home/sglang"
+# As much as all compiled kernels of a node may have (sglang_cache_limit_gb), for a group without a directory for them.
+HOME_LIMIT = "16Gi"
+# Pod Security forbids hostPath in these modes, but allows a claim that is bound to a local PersistentVolume.
+CLAIMS: tuple[RdmaMode, ...] = ("restricted", "none")
+# No provisioner of the cluster handles this class, so claims bind only to the volumes below.
+CLASS = "gb10-node-directory"
+
+
+def home_of(rdma_mode: RdmaMode) -> str:
+    """Return the home directory of the server; images have none for a user other than root."""
+    return HOME if rdma_mode == "restricted" else "/root"
+
+
+def mounts(plan: Plan, shm_size: str, cache_dir: str) -> tuple[list[Any], list[Any]]:
+    """Return volumes and mounts of a rank; ``cache_dir`` is a directory of the node, empty for none."""
+    name, mode = plan.instance, plan.rdma_mode
+    volumes: list[dict[str, Any]] = [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm_size}},
+        {"name": "files", "configMap": {"name": f"{name}-files"}},
+        # A rank that logs more than this in one start is in trouble and must not fill the node's disk.
+        {"name": "nccl", "emptyDir": {"sizeLimit": "1Gi"}},
+    ]
+    mounted: list[dict[str, Any]] = [
+        {"name": "shm", "mountPath": "/dev/shm"},
+        {"name": "files", "mountPath": FILES, "readOnly": True},
+        {"name": "nccl", "mountPath": LOG_DIR},
+    ]
+    if plan.needed_patches():
+        volumes.append({"name": "patches", "configMap": {"name": f"{name}-patches"}})
+        mounted.append({"name": "patches", "mountPath": PATCHES, "readOnly": True})
+    home = home_of(mode)
+    if home == HOME:
+        # Only the models that a rank downloads itself are larger than this.
+        downloads = bool(plan.models) and not plan.models_dir
+        volumes.append({"name": "home", "emptyDir": {} if downloads else {"sizeLimit": HOME_LIMIT}})
+        mounted.append({"name": "home", "mountPath": HOME})
+    if plan.models_dir:
+        volumes.append({"name": "models", **_directory(plan, "models", plan.models_dir, "Directory")})
+        mounted.append({"name": "models", "mountPath": plan.models_dir, "readOnly": True})
+    if cache_dir:
+        volumes.append({"name": "cache", **_directory(plan, "cache", cache_dir, "DirectoryOrCreate")})
+        mounted.append({"name": "cache", "mountPath": CACHE})
+    return volumes, mounted
+
+
+def _directory(plan: Plan, what: str, path: str, kind: str) -> dict[str, Any]:
+    if plan.rdma_mode in CLAIMS:
+        # The API does not keep a false value here, so that it would always differ from what another manager applied.
+        closed = {"readOnly": True} if what == "models" else {}
+        return {"persistentVolumeClaim": {"claimName": f"{plan.instance}-{what}", **closed}}
+    return {"hostPath": {"path": path, "type": kind}}
+
+
+def claimed(plan: Plan, labels: Mapping[str, str], cache_dir: str) -> list[dict[str, Any]]:
+    """Return a volume and a claim for each directory of the nodes that pods of this mode may not mount by path.
+
+    A volume of type local is the directory of this path on the node on which the pod runs.
+    """
+    if plan.rdma_mode not in CLAIMS:
+        return []
+    wanted = [("models", plan.models_dir, "ReadOnlyMany"), ("cache", cache_dir, "ReadWriteMany")]
+    return [
+        part for what, path, access in wanted if path for part in _volume_and_claim(plan, labels, what, path, access)
+    ]
+
+
+def _volume_and_claim(plan: Plan, labels: Mapping[str, str], what: str, path: str, access: str) -> list[dict[str, Any]]:
+    claim, volume = f"{plan.instance}-{what}", f"{plan.namespace}-{plan.instance}-{what}"
+    on_nodes = on_hosts(dict.fromkeys(entry.node for entry in plan.ranks))
+    shared = {"accessModes": [access], "storageClassName": CLASS, "volumeMode": "Filesystem"}
+    # The size of a local volume is not enforced; claim and volume only have to have the same one.
+    size = {"storage": "1Gi"}
+    # Volumes have no namespace, so a label names it.
+    own = {"labels": {**labels, NAMESPACE: plan.namespace}}
+    offer = {
+        "capacity": size,
+        "persistentVolumeReclaimPolicy": "Retain",
+        "local": {"path": path},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [on_nodes]}},
+    }
+    ask = {"volumeName": volume, "resources": {"requests": size}}
+    # A claim that finds its volume is bound at once; a claim that waits for it, at the controller's next round (15 s).
+    return [
+        made("PersistentVolume", {"name": volume, **own}, {**shared, **offer}),
+        made("PersistentVolumeClaim", {"name": claim, "namespace": plan.namespace, **own}, {**shared, **ask}),
+    ]
+
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
@@ -310,3 +438,142 @@ def deployment(
             "template": {"metadata": template, "spec": {**general, **spec}},
         },
     )
+
+
+# The container beside a rank's server that reads NCCL's files and keeps the gate.
+
+PROGRAM = "_pod.sidecar"
+_CODE, _ACCOUNT, _STATE = "transport-code", "/var/run/secrets/gb10", "/var/lib/gb10"
+
+
+def programs_of(plan: Plan) -> str:
+    """Return the name of the ConfigMap with the programs of a group: the sidecar and the supervisor."""
+    return f"{plan.instance}-programs"
+
+
+def gated(plan: Plan, options: PodOptions) -> bool:
+    """Tell whether the ranks of a group keep the gate; those of one node use no network that could be proven."""
+    return options.transport_gate != "off" and len(plan.ranks) > 1
+
+
+def watched(plan: Plan, options: PodOptions) -> bool:
+    """Tell whether the sidecars of a group have something to report: the transport, or the memory of their nodes."""
+    return gated(plan, options) or bool(_memory(options))
+
+
+def metrics_port(plan: Plan) -> int:
+    """Return the port of the sidecar's metrics in each pod: the second one after the server's."""
+    return plan.service.port + 2
+
+
+def _gate(entry: RankPlan, plan: Plan, options: PodOptions) -> str:
+    """Return the settings of a rank's gate as JSON; their keys are the fields of the sidecar's Gate."""
+    expect = plan.expect
+    return json.dumps(
+        {
+            "instance": plan.instance,
+            "rank": entry.rank,
+            "pods": [rank.pod for rank in plan.ranks],
+            "rails": [
+                {"device": one.rdma_device, "interface": one.interface, "address": one.ip, "mtu": plan.mtu}
+                for one in entry.networks
+            ],
+            "expect": {
+                "networks": list(expect.networks),
+                "ranks": expect.ranks // len(plan.ranks),
+                "nodes": expect.nodes,
+                "min_devices": expect.min_devices,
+                "complete": True,
+                "gdr": expect.gdr or None,
+            }
+            if gated(plan, options)
+            else None,
+            "rdma": plan.transport == "roce",
+            "port": plan.service.port,
+            "metrics_port": metrics_port(plan),
+            "sysfs_root": options.sysfs_root,
+            "memory": _memory(options),
+            "answers": options.answers if entry.rank == 0 else "off",
+        }
+    )
+
+
+def _memory(options: PodOptions) -> dict[str, float]:
+    """Return the limits of the node's memory. Nobody could stop the group without the supervisor."""
+    if not (options.memory_guard and options.supervisor):
+        return {}
+    warn, stop = options.memory_guard_percent
+    return {"warn": warn, "stop": stop, "full": options.memory_guard_pressure}
+
+
+def _probe(path: str, **limits: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": "transport"}, "timeoutSeconds": 5, **limits}
+
+
+def with_sidecar(
+    spec: dict[str, Any], entry: RankPlan, plan: Plan, options: PodOptions, code: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a rank's pod with the sidecar as its last container; ``code`` is its program, by path.
+
+    NCCL's files are read here and not in the server's container, because a server that fails at its start can't be
+    asked for the reason. The sidecar needs no privilege in any RDMA mode, and only it has a token of the API.
+    """
+    arguments = ["--nccl-logs", LOG_DIR]
+    env: list[dict[str, Any]] = []
+    mounted = [
+        {"name": "files", "mountPath": FILES, "readOnly": True},
+        {"name": "nccl", "mountPath": LOG_DIR, "readOnly": True},
+    ]
+    volumes = [code_volume(_CODE, programs_of(plan), code)]
+    more: dict[str, Any] = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}}
+    gates: dict[str, Any] = {}
+    if watched(plan, options):
+        arguments += ["--gate", _gate(entry, plan, options), "--state", _STATE]
+        env += [
+            {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+            for name, path in (("POD_NAMESPACE", "metadata.namespace"), ("POD_UID", "metadata.uid"))
+        ]
+        env.append(own_addresses())
+        mounted.append({"name": "transport-account", "mountPath": _ACCOUNT, "readOnly": True})
+        mounted.append({"name": "transport-state", "mountPath": _STATE})
+        certificate = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+        token = {"path": "token", "expirationSeconds": 3600}
+        sources = [{"serviceAccountToken": token}, {"configMap": certificate}]
+        volumes.append({"name": "transport-account", "projected": {"sources": sources}})
+        # What was counted outlives a start of this container.
+        volumes.append({"name": "transport-state", "emptyDir": {"sizeLimit": "1Mi"}})
+        more["ports"] = [{"name": "transport", "containerPort": metrics_port(plan), "protocol": "TCP"}]
+        # A sidecar that hangs can't take its condition back, so the kubelet restarts it. It may ignore SIGTERM.
+        live = _probe("/live", periodSeconds=10, failureThreshold=6, terminationGracePeriodSeconds=5)
+        more["livenessProbe"] = live
+        proves = gated(plan, options) and options.transport_gate == "enforce"
+        if proves or (options.answers == "enforce" and entry.rank == 0):
+            more["readinessProbe"] = _probe("/ready", periodSeconds=5, failureThreshold=3)
+        if proves:
+            gates = {"readinessGates": [{"conditionType": TRANSPORT}]}
+    made = container(SIDECAR, PROGRAM, arguments, plan, options, _CODE) | more
+    made["env"] += env
+    made["volumeMounts"] += mounted
+    return spec | {
+        "containers": [*spec["containers"], made],
+        "volumes": [*spec["volumes"], *volumes],
+        **gates,
+    }
+
+
+def accounts(plan: Plan, options: PodOptions, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the service account of each rank, and what its sidecar may do.
+
+    That is to read the pods of the group, to write the status of its own pod, and to create events. With one account
+    for all ranks, whoever breaks into one pod could say that the others have proven their transport.
+    """
+    own = [{"name": entry.name, "namespace": plan.namespace, "labels": dict(labels)} for entry in plan.ranks]
+    objects = [account(meta) for meta in own]
+    for entry, meta in zip(plan.ranks, own, strict=True) if watched(plan, options) else ():
+        rules = [
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": [e.pod for e in plan.ranks], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": [entry.pod], "verbs": ["patch"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+        ]
+        objects += role(meta, rules, entry.name, plan.namespace)
+    return objects

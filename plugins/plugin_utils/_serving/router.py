@@ -31,8 +31,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner, made, policy
 
-from .._rules import Rules
-from .access import ingress
+from .._controller.data import Rules
+from .manifests import ingress
 from .pods import SECURITY, tolerations
 
 RESOURCE = "gb10-gateway"

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Summarize a running group: nodes, VFs, addresses, transport and speed. Private to the collection.
-
-All values were read back (pod status, GID table, NCCL's log); a value that was not read appears as "-".
-"""
+"""Summarize a running group, and compare its settings with those that it was given."""
 
 from __future__ import annotations
 
@@ -14,11 +11,19 @@ from itertools import pairwise
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, RANK, REVISION, number
 
 from .._fabric.attachments import NETWORK_STATUS, read_networks
+from .._sglang.argv import parse_flags
+from .._sglang.catalogue import History
+from .._sglang.check import clean_argv
 from .model import Plan, flags
 from .pods import NETWORKS
+
+# Summarize a running group: nodes, VFs, addresses, transport and speed.
+#
+# All values were read back (pod status, GID table, NCCL's log); a value that was not read appears as "-".
 
 
 def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
@@ -256,3 +261,61 @@ def served(workloads: Sequence[Mapping[str, Any]], namespace: str, instance: str
             address = f"http://{instance}.{namespace}:{values.get('--port', '30000')}/v1"
             return f"{instance} serves {values['--model-path']} at {address}, in the cluster"
     return ""
+
+
+# Compare the settings that a running server reports with those it was given.
+#
+# SGLang changes about a third of its settings without refusing them; ``/server_info`` shows the values that it uses.
+
+# Names of the parser in releases up to 0.5.13 -> names of the settings; later parsers use the latter.
+_RENAMED = {
+    "tensor_parallel_size": "tp_size",
+    "pipeline_parallel_size": "pp_size",
+    "expert_parallel_size": "ep_size",
+    "data_parallel_size": "dp_size",
+    "attention_context_parallel_size": "attn_cp_size",
+    "moe_data_parallel_size": "moe_dp_size",
+}
+
+
+def asked(argv: Sequence[str], version: str, history: History) -> dict[str, Any]:
+    """Return the settings of a command line under SGLang's own names, as the release's parser stores them."""
+    catalogue = history.nearest(Version.parse(version))[0]
+    stored = parse_flags(catalogue, history, clean_argv(argv)).stored
+    return {_RENAMED.get(name, name): value for name, value in stored.items()}
+
+
+def unforeseen(resolved: Mapping[str, Any], info: Mapping[str, Any]) -> list[str]:
+    """Return a line for every setting that the server runs with another value than its image resolved before the start.
+
+    ``resolved`` are the head's values as the image's check returns them.
+    """
+    return [
+        f"{key}: the check of the image expected {value}, runs {info[key]}"
+        for key, value in sorted(resolved.items())
+        if key in info and value != info[key]
+    ]
+
+
+def _same_version(wanted: str, runs: str) -> bool:
+    try:
+        return Version.parse(wanted).means(Version.parse(runs))
+    except ValueError:
+        return wanted == runs
+
+
+def differences(argv: Sequence[str], info: Mapping[str, Any], version: str, history: History) -> list[str]:
+    """Return a line for every setting that the server runs with another value than it was given.
+
+    Flags that the server does not report are left out, since their values can't be compared. Raises ValueError when
+    ``version`` is not a version.
+    """
+    running = {_RENAMED.get(key, key): value for key, value in info.items()}
+    found = [
+        f"{key}: asked for {wanted}, runs {running[key]}"
+        for key, wanted in sorted(asked(argv, version, history).items())
+        if key in running and wanted != running[key]
+    ]
+    if info.get("version") and not _same_version(version, str(info["version"])):
+        found.insert(0, f"version: the profile is for {version}, the image runs {info['version']}")
+    return found

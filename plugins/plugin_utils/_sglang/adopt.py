@@ -22,22 +22,24 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .argv import parse_flags
-from .catalogue import Catalogue, Parsed, key_of
+from .catalogue import Catalogue, Parsed, key_of, translate
 from .check import Knowledge, check, serve_argv
-from .facts import Facts, Setting
-from .profile_checks import (
+from .models import Facts, Setting
+from .profile_files import (
     CODE,
     CODE_FLAGS,
+    OFFICIAL,
     OWNERS,
     SAMPLING,
     SECRET,
     SECRET_FLAGS,
     SECRET_VALUE,
     TOPOLOGY_FLAGS,
+    Image,
+    look_up,
+    name_of,
     release_in,
 )
-from .profile_files import OFFICIAL, Image, look_up, name_of
-from .translate import translate
 
 RUNNERS = frozenset({"docker", "podman", "nerdctl"})
 SWITCH = re.compile(

@@ -19,8 +19,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
-from .catalogue import Catalogue, Flag, History, Item, Parsed, canonical
-from .translate import spelling
+from .catalogue import Catalogue, Flag, History, Item, Parsed, canonical, spelling
 
 _READABLE = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)")
 _FACTORS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

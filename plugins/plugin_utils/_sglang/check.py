@@ -26,13 +26,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .._paths import PROFILES
+from .._controller.paths import PROFILES
 from .argv import parse_flags
-from .catalogue import History, Parsed, load_history
-from .context import build_context
-from .facts import GPUS, Facts, Setting
-from .rules import RuleBook, judge_flags, load_rules
-from .translate import translate
+from .catalogue import History, Parsed, load_history, translate
+from .models import GPUS, Facts, Setting
+from .rules import RuleBook, build_context, judge_flags, load_rules
 
 SETTINGS = {
     "moe_runner_backend": 8,

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
-from .facts import GPUS
-from .models import Model
+from .models import GPUS, Model
 
 KV_BYTES: dict[str, float] = {"fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "fp4_e2m1": 0.5625, "nvfp4": 0.5625, "mxfp8": 1.03125}
 """Bytes per cached number; types that are not listed use two bytes (bfloat16)."""

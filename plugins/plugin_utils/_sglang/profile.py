@@ -20,23 +20,25 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .._paths import PROFILES
-from .catalogue import Catalogue, Flag, History, Item
+from .._controller.paths import PROFILES
+from .catalogue import Catalogue, Flag, History, Item, translate
 from .check import Knowledge, Report, check
-from .facts import GPUS, Facts, Setting
 from .memory import estimate
-from .models import Model, facts_for, find, find_draft, load_models
-from .profile_checks import (
+from .models import GPUS, Facts, Model, Setting, facts_for, find, find_draft, load_models
+from .profile_files import (
     OWNERS,
     context_findings,
     hardware_findings,
     image_findings,
+    images_of,
+    look_up,
+    newest,
+    official_images,
     secret_findings,
+    select_image,
     status_findings,
     with_sampling,
 )
-from .profile_files import images_of, look_up, newest, official_images, select_image
-from .translate import translate
 
 ENV_RANGES: dict[str, tuple[str | None, str | None]] = {"SGLANG_ENABLE_SPEC_V2": (None, "0.5.13")}
 """Variables that SGLang reads only in these releases; later releases always do what they enabled (environ.py)."""

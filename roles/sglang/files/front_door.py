@@ -11,7 +11,7 @@ NetworkPolicy applies, answers nothing. A process of the pod itself gets everyth
 pod, or forward its port, may administer its server. But not with GET, which many of these routes take: a client of a
 model that reads images may name any address, also one of this pod, and the server itself fetches it (sglang#35651).
 
-The door also notes for the sidecar (_transport_gate/answers.py) when an answer ends in one character over and over,
+The door also notes for the sidecar (_pod/watch.py) when an answer ends in one character over and over,
 which a broken engine writes while /health is green. It keeps no text: the note is an empty file's time.
 
 The door is uvicorn's outermost application, so a header such as X-Forwarded-For cannot change what it sees. A process

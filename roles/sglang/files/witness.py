@@ -44,7 +44,7 @@ FRAME = re.compile(r'  File "(?P<file>[^"\n]+)", line (?P<line>\d+|\?\?\?) in (?
 CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
 
 
-# What the sidecar reads (_transport_gate/health.py), and the seconds between two looks at a clock
+# What the sidecar reads (_pod/watch.py), and the seconds between two looks at a clock
 GPU, GPU_EVERY = "gpu.json", 10
 # nvml.h: the event of a fault, and reasons for a lower clock: those of heat, and those of the power supply
 XID, HOT, BRAKE = 0x8, 0x20 | 0x40, 0x8 | 0x80

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import awx_job
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import load_known
 
 ROOT = Path(__file__).resolve().parents[3]
 ASKED = json.loads((ROOT / "docs" / "awx" / "survey.json").read_text(encoding="utf-8"))["spec"]

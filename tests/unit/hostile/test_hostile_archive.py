@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
 from ansible_collections.gb10.cluster.plugins.modules import k3s_backup_info, k3s_state
 
 DATA = "/var/lib/rancher/k3s"
@@ -145,7 +145,7 @@ def no_archive(path: Path) -> Path:
 
 def test_each_field_of_an_entry_that_is_read_is_tried() -> None:
     """NAMES have the odd names, and KINDS the odd types, modes and sizes."""
-    text = inspect.getsource(archive)
+    text = inspect.getsource(k3s_archive)
     read = set(re.findall(r"\b(?:member|header)\.(\w+)", text)) - {"startswith", "split"}
     assert read == {"name", "type", "isdir", "mode", "size"}
     tried = {key for info, _content in KINDS.values() for key, value in info.get_info().items() if value}
@@ -214,54 +214,54 @@ def test_an_archive_that_is_too_large_or_damaged_is_refused(
     refused(bomb(tmp_path / "a.gz"), root, capsys)
 
 
-@pytest.mark.parametrize(("more", "error"), [(0, archive.Damaged), (1, archive.Refused)])
+@pytest.mark.parametrize(("more", "error"), [(0, k3s_archive.Damaged), (1, k3s_archive.Refused)])
 def test_an_archive_may_announce_64_gib(more: int, error: type[Exception], tmp_path: Path) -> None:
     size = 64 * 2**30 - sum(map(len, SINGLE)) + more
     with pytest.raises(error):
-        archive.read(packed(tmp_path / "a.gz", entry(f"{SERVER}/db/large", b"", size=size)), DATA)
+        k3s_archive.read(packed(tmp_path / "a.gz", entry(f"{SERVER}/db/large", b"", size=size)), DATA)
 
 
 def test_an_archive_has_a_largest_number_of_files_and_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = packed(tmp_path / "a.gz")
-    content = archive.read(path, DATA)
-    monkeypatch.setattr(archive, "FILES", len(content.files) + len(content.directories))
-    assert archive.read(path, DATA) == content
-    monkeypatch.setattr(archive, "FILES", archive.FILES - 1)
-    with pytest.raises(archive.Refused):
-        archive.read(path, DATA)
+    content = k3s_archive.read(path, DATA)
+    monkeypatch.setattr(k3s_archive, "FILES", len(content.files) + len(content.directories))
+    assert k3s_archive.read(path, DATA) == content
+    monkeypatch.setattr(k3s_archive, "FILES", k3s_archive.FILES - 1)
+    with pytest.raises(k3s_archive.Refused):
+        k3s_archive.read(path, DATA)
 
 
 @pytest.mark.parametrize("depth", [16, 17])
 def test_a_name_has_at_most_16_parts(depth: int, tmp_path: Path) -> None:
     name = f"{SERVER}/db/" + "/".join("a" * (depth - 6))
-    with pytest.raises(archive.Refused) if depth > 16 else nullcontext():
-        assert name in archive.read(packed(tmp_path / "a.gz", entry(name)), DATA).files
+    with pytest.raises(k3s_archive.Refused) if depth > 16 else nullcontext():
+        assert name in k3s_archive.read(packed(tmp_path / "a.gz", entry(name)), DATA).files
 
 
 def test_the_newest_snapshot_of_the_playbook_is_the_last() -> None:
     names = ["gb10-b-9", "gb10-a-10.zip", "gb10-z-²", "gb10-c-9", "daily-99", "gb10-d-11/part"]
-    content = archive.Content({f"{SERVER}/db/snapshots/{name}": 1 for name in names})
-    assert archive.snapshots(content, DATA) == ["gb10-z-²", "gb10-b-9", "gb10-c-9", "gb10-a-10.zip"]
+    content = k3s_archive.Content({f"{SERVER}/db/snapshots/{name}": 1 for name in names})
+    assert k3s_archive.snapshots(content, DATA) == ["gb10-z-²", "gb10-b-9", "gb10-c-9", "gb10-a-10.zip"]
 
 
 def test_a_name_of_8_gib_is_not_read_into_memory(tmp_path: Path) -> None:
-    with pytest.raises(archive.Refused, match="a header announces 8589934592 bytes"):
-        archive.read(bomb_of_headers(tmp_path / "a.gz"), DATA)
+    with pytest.raises(k3s_archive.Refused, match="a header announces 8589934592 bytes"):
+        k3s_archive.read(bomb_of_headers(tmp_path / "a.gz"), DATA)
 
 
 def test_a_disk_without_space_is_found_before_anything_is_written(
     tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, before = packed(tmp_path / "a.gz"), tree(root)
-    monkeypatch.setattr(archive.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    monkeypatch.setattr(k3s_archive.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     status, result = call(k3s_state, capsys, state="replaced", data_dir=DATA, src=str(path), root=str(root))
     assert status == 1
     assert "has 10" in result["msg"]
     assert tree(root) == before
-    size = archive.read(path, DATA).size
-    monkeypatch.setattr(archive.shutil, "disk_usage", lambda _: type("Usage", (), {"free": size}))
+    size = k3s_archive.read(path, DATA).size
+    monkeypatch.setattr(k3s_archive.shutil, "disk_usage", lambda _: type("Usage", (), {"free": size}))
     assert call(k3s_state, capsys, state="replaced", data_dir=DATA, src=str(path), root=str(root))[0] == 0
 
 
@@ -277,12 +277,12 @@ def test_the_archive_that_changes_between_two_reads_is_refused(
     second: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = packed(tmp_path / "a.gz", entry(f"{SERVER}/db/changes"))
-    seen = archive.read(first, DATA)
-    monkeypatch.setattr(archive, "read", lambda *_: seen)
+    seen = k3s_archive.read(first, DATA)
+    monkeypatch.setattr(k3s_archive, "read", lambda *_: seen)
     target = tmp_path / "new"
     target.mkdir()
-    with pytest.raises(archive.Refused):
-        archive.unpack(packed(tmp_path / "b.gz", second), DATA, {f"{SERVER}/db": target})
+    with pytest.raises(k3s_archive.Refused):
+        k3s_archive.unpack(packed(tmp_path / "b.gz", second), DATA, {f"{SERVER}/db": target})
 
 
 WHOLE = [
@@ -312,12 +312,12 @@ def test_what_gnu_tar_writes_is_accepted(tmp_path: Path) -> None:
     (host / "etc/rancher/k3s/registries.yaml").symlink_to("config.yaml")
     os.link(host / f"{SERVER}/cred/passwd", host / f"{SERVER}/cred/same")
     options = ["--create", "--gzip", "--dereference", "--hard-dereference", "--file", str(tmp_path / "a.gz")]
-    parts = ["etc/rancher/k3s", "etc/rancher/node/password", *(f"{SERVER}/{part}" for part in archive.STATE)]
+    parts = ["etc/rancher/k3s", "etc/rancher/node/password", *(f"{SERVER}/{part}" for part in k3s_archive.STATE)]
     assert os.spawnvp(os.P_WAIT, "tar", ["tar", *options, "--directory", str(host), *parts]) == 0
-    content = archive.read(tmp_path / "a.gz", DATA)
-    assert archive.lacks(content, DATA) == []
+    content = k3s_archive.read(tmp_path / "a.gz", DATA)
+    assert k3s_archive.lacks(content, DATA) == []
     assert set(SINGLE) < set(content.files)
-    assert len(archive.snapshots(content, DATA)) == 1
+    assert len(k3s_archive.snapshots(content, DATA)) == 1
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_modes_and_owners_are_not_those_of_the_archive(kind: bytes, given: int, 
     path = packed(tmp_path / "a.gz", wide)
     target = tmp_path / "new"
     target.mkdir()
-    archive.unpack(path, DATA, {f"{SERVER}/db": target})
+    k3s_archive.unpack(path, DATA, {f"{SERVER}/db": target})
     found = (target / SERVER / "db/wide").stat()
     assert (found.st_mode & 0o7777, found.st_uid) == (mode, os.getuid())
     assert (target / SERVER / "db").stat().st_mode & 0o7777 == 0o700
@@ -343,5 +343,5 @@ def test_modes_and_owners_are_not_those_of_the_archive(kind: bytes, given: int, 
 
 def test_a_tar_without_gzip_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.decompress(packed(tmp_path / "b.gz").read_bytes()))
-    with pytest.raises(archive.Damaged):
-        archive.read(tmp_path / "a.gz", DATA)
+    with pytest.raises(k3s_archive.Damaged):
+        k3s_archive.read(tmp_path / "a.gz", DATA)

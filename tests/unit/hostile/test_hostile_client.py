@@ -21,13 +21,13 @@ POD, VF, CLIENT = "10.42.0.5", "10.100.0.1", "10.42.0.9"
 # What answers requests, and who tries each field that it reads. test_front_door.py tries the door in a real server.
 TRIED = {
     DOOR: dict.fromkeys(("type", "client", "server", "path", "method"), "test_what_passes_the_door"),
-    "plugins/module_utils/_models/serve.py": {
+    "plugins/module_utils/_models/share.py": {
         "path": "test_nothing_else_is_sent",
         "Authorization": "test_another_token_is_refused",
         "Range": "test_a_file_is_sent_whole_or_from_an_offset",
         "client_address": "test_another_address_gets_no_answer",
     },
-    "plugins/module_utils/_in_pod/pages.py": {
+    "plugins/module_utils/_pod/api.py": {
         "path": "test_the_pulse_stops_when_no_round_has_ended_for_a_while",
         "client_address": "test_a_page_is_for_the_pods_own_network_and_the_pod",
     },

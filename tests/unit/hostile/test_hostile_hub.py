@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store, weights
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store
 from model_transfers import Answer, endless
 
 LISTING: dict[str, Any] = {
@@ -149,7 +149,7 @@ def test_an_answer_in_drops_ends(answer: Answer, hub: Callable[[Answer], fetch.H
 def test_an_index_leads_to_no_other_file(index: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors.index.json").write_text(index)
-    (found,) = weights.faults(tmp_path)
+    (found,) = store.faults(tmp_path)
     assert found.startswith("the index of its weights can't be read")
 
 
@@ -158,14 +158,14 @@ def test_an_index_or_a_number_of_shards_without_an_end_is_not_followed(
 ) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model-00001-of-999999999999.safetensors").write_bytes(b"")
-    assert weights.faults(tmp_path) == ["model-00001-of-999999999999.safetensors is empty"]
-    monkeypatch.setattr(weights, "_INDEX_LIMIT", 10)
+    assert store.faults(tmp_path) == ["model-00001-of-999999999999.safetensors is empty"]
+    monkeypatch.setattr(store, "_INDEX_LIMIT", 10)
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {}}')
-    assert "more than 10 bytes" in weights.faults(tmp_path)[0]
+    assert "more than 10 bytes" in store.faults(tmp_path)[0]
 
 
 @pytest.mark.parametrize("header", [b"[" * 50_000, b'{"a": {"data_offsets": [0, Infinity]}}', b"\xff", b'{"a": 5}'])
 def test_a_header_of_another_form_is_a_fault(header: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    assert weights.faults(tmp_path) == ["a.safetensors does not begin with a safetensors header"]
+    assert store.faults(tmp_path) == ["a.safetensors does not begin with a safetensors header"]

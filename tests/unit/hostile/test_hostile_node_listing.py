@@ -19,7 +19,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import model_share_plan
 from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, share, store
-from ansible_collections.gb10.cluster.plugins.plugin_utils._weights.plan import Stock
+from ansible_collections.gb10.cluster.plugins.plugin_utils._models.plan import Stock
 from model_transfers import REPO, files
 
 SHA = "0123456789abcdef" * 4

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import BandwidthResult, PingResult
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.check_results import BandwidthResult, PingResult
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import module_document
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.check_matrix import bandwidth_verdict, ping_verdict
 from ring_samples import cabled_plan
@@ -77,8 +77,8 @@ TRIED = {
     **dict.fromkeys(("model_share", "model_stock_info"), "hostile/test_hostile_node_listing.py"),
     "k3s_backup_info": "hostile/test_hostile_archive.py",
     **dict.fromkeys(("support_cluster_info", "support_info"), "hostile/test_hostile_secrets.py"),
-    "preflight_info": "plugins/plugin_utils/_preflight/test_preflight_shapes.py",
-    "node_update": "plugins/plugin_utils/_update/test_update_plan.py",
+    "preflight_info": "plugins/plugin_utils/_node/test_preflight_shapes.py",
+    "node_update": "plugins/plugin_utils/_node/test_update_plan.py",
     "nccl_transport": "plugins/module_utils/_nccl/test_nccl_soundness.py",
 }
 NOT_TRIED = {

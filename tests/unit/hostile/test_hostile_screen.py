@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.action import serving_chat, show, support_bundle
 from ansible_collections.gb10.cluster.plugins.callback import contact
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import action
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import Waiting, hold
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import Waiting, hold
 
 # Clears the screen, names the window, returns to the start of the line, hides, reorders; and what may stay.
 EVIL = "\x1b[2J\x1b]0;a\x07b\rok\x9b8m\u202ec\u2066\x7f\x00\n\té \U0001f600\u200d"
@@ -65,7 +65,7 @@ def test_a_message_and_the_warnings_of_an_action(monkeypatch: pytest.MonkeyPatch
 
 def test_nothing_of_the_collection_displays_a_text_in_another_way() -> None:
     calls = [path.name for path in (ROOT / "plugins").rglob("*.py") if ".display(" in path.read_text(encoding="utf-8")]
-    assert sorted(calls) == ["last_word.py", "progress.py"]
+    assert sorted(calls) == ["action.py", "progress.py"]
 
 
 NAMES = {

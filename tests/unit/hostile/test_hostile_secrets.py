@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._common import redact as redacting
+from ansible_collections.gb10.cluster.plugins.module_utils._common.redact import LONGEST_LINE, redact
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._support import redact as redacting
-from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import LONGEST_LINE, redact
 from ansible_collections.gb10.cluster.plugins.modules import support_cluster_info as cluster
 from ansible_collections.gb10.cluster.plugins.modules import support_info as sources
 

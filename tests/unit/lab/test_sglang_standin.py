@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange import Shape, Split, Work, predict
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import judge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.exchange import Shape, Split, Work, predict
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.ledger import judge
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "lab" / "sglang"))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan.interfaces import Interface, leftovers
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.netplan import Interface, leftovers
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE = "/etc/netplan/40-cx7.yaml"
@@ -20,7 +20,7 @@ def test_the_leftover_of_nvidia_s_playbook_has_one_remedy() -> None:
     text = {Path(FILE): "network:\n  ethernets:\n    enp1s0f0np0:\n      dhcp4: true\n"}
     wanted = Interface("enp1s0f0np0", 9000)
     (found,) = leftovers([wanted], {}, text)
-    preflight = Rules("_preflight").finding("preflight.netplan.leftover", FILE, path=FILE)
+    preflight = Rules("_node").finding("preflight.netplan.leftover", FILE, path=FILE)
     assert found.remedy.rstrip(".") == preflight.remedy.rstrip(".")
     assert COMMAND in found.remedy
     assert COMMAND in (ROOT / "docs" / "prepare.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.gb10.cluster.plugins.action.gateway_objects import ActionModule as Gateway
 from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule as Serving
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import plan_fallback
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_fallback
 from kube_schema import validate
 from pydantic import ValidationError
 from role_samples import role_values

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible.parsing.plugin_docs import read_docstring
 from ansible_collections.gb10.cluster.plugins.module_utils._common import terms
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import REQUIREMENTS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import REQUIREMENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = sorted((ROOT / "roles").iterdir())

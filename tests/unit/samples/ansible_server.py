@@ -76,7 +76,7 @@ def preload() -> None:
 def read() -> None:
     """Plan a group, so that the processes need not read profiles, rules, catalogues and argument specs again."""
     plugins = "ansible_collections.gb10.cluster.plugins"
-    importlib.import_module(f"{plugins}.plugin_utils._variables.values").load_known()
+    importlib.import_module(f"{plugins}.plugin_utils._inventory.variables").load_known()
     fabric = importlib.import_module("serving_samples").fabric()
     options = importlib.import_module("role_samples").role_values("serving_plan")
     options |= {"fabric": fabric, "candidates": list(fabric["hosts"]), "taken": []}

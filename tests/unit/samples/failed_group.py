@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import expectation, judge_all
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import History, Seen, decide
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import History, Seen, decide
 from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
 
 GROUP = "gemma-4-31b-it"

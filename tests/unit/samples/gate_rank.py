@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import generations, sidecar
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.nccl_files import NcclFiles
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition
+from ansible_collections.gb10.cluster.plugins.module_utils._pod import gate as generations
+from ansible_collections.gb10.cluster.plugins.module_utils._pod import sidecar
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.evidence import NcclFiles
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Condition
 
 LINES = (
     "NCCL version 2.28.9+cuda13.0",

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, serve, share, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, share, store
 
 COMMIT = "c0ffee"
 REPO = "org/tiny"
@@ -158,7 +158,7 @@ class Node:
             put(self.directory, has)
         self.items = share.items_of([model(self.directory)])
         self.peers = [{"name": f"spark{n}", "paths": [{"to": address(n), "via": address(number)}]} for n in peers]
-        self.serving = serve.Serving(self.items, {address(n) for n in peers}, SECRET)
+        self.serving = share.Serving(self.items, {address(n) for n in peers}, SECRET)
         self.thread = threading.Thread(target=self.serving.run, args=(600, 600), daemon=True)
 
     def start(self) -> Node:

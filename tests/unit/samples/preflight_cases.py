@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Needs, Settings
+from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import DEFAULTS
+from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import Host, Needs, Settings
 from preflight_samples import GOOD
 
 VFS = {"enp1s0f0v0": "02:95:2a:00:01:00"}

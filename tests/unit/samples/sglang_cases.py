@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[3]
 PROFILES = ROOT / "plugins" / "profiles"

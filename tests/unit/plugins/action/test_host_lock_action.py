@@ -18,7 +18,7 @@ import yaml
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.action import host_lock as action
 from ansible_collections.gb10.cluster.plugins.modules import host_lock as module
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.this_run import Holder, started, this_run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import Holder, started, this_run
 from module_runs import run_module
 
 ROLES = Path(__file__).resolve().parents[4] / "roles"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.action.k3s_preconditions import ActionModule
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
+from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import DEFAULTS
 from preflight_samples import GOOD
 
 OPTIONS: dict[str, Any] = {

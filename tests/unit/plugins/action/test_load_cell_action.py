@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import pytest
 from action_runs import acted
 from ansible_collections.gb10.cluster.plugins.action import load_cell
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server as Known
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Target
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import Workload
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.cell import Server as Known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import Target
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.stats import Workload
 from test_sweep_actions import play
 
 ANSWER = (

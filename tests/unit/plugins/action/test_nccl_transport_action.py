@@ -19,10 +19,10 @@ import pytest
 from ansible.errors import AnsibleActionFail, AnsiblePluginRemovedError
 from ansible.plugins.loader import action_loader, module_loader
 from ansible_collections.gb10.cluster.plugins.action import nccl_transport
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import WITHOUT_TERMINAL, held
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import WITHOUT_TERMINAL, held
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import module_document
-from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import HEIGHT
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import Progress
 from kube_samples import FakeApi, Ran, pod
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -15,9 +15,8 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gb10.cluster.plugins.action import preflight_report
 from ansible_collections.gb10.cluster.plugins.action.preflight_report import ActionModule
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import refusal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import held
+from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import DEFAULTS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import held, refusal
 from cabling_samples import cable, facts
 from preflight_samples import GOOD
 from ring_samples import cabled

@@ -22,12 +22,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import 
     to_profile,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Item
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Item, translate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import render_argv, topology_argv
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import with_sampling
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import official_images, schema_problems
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.translate import translate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
+    official_images,
+    schema_problems,
+    with_sampling,
+)
 from sglang_cases import KNOWLEDGE, ROOT
 
 OURS = max(official_images(), key=lambda image: Version.parse(image.sglang))

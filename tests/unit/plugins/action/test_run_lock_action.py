@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.action import run_lock
 from ansible_collections.gb10.cluster.plugins.action import run_lock as action
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.this_run import started
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import started
 
 OPTIONS = {"kubeconfig": "/k", "context": "gb10", "namespace": "ns", "name": "gb10-run", "run": "serve", "duration": 60}
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import serving_answers as action
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import held
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import held
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import HEIGHT
 from kube_samples import FakeApi
 
 LAB = str(Path(__file__).resolve().parents[4] / "lab" / "sglang")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import serving_chat as action
-from ansible_collections.gb10.cluster.plugins.module_utils._in_pod import chat
+from ansible_collections.gb10.cluster.plugins.module_utils._pod import chat
 from kube_samples import FakeApi
 
 SAID = [

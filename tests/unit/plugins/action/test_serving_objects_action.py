@@ -13,7 +13,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import serving_objects
 from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES, ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Patch
 from role_samples import role_values
 from serving_samples import plan
@@ -93,8 +93,8 @@ def test_the_programs_of_sidecar_and_supervisor_are_complete() -> None:
         (volume,) = [one for one in pod["volumes"] if one.get("configMap", {}).get("name") == "gemma-4-31b-it-programs"]
         paths = {item["key"]: item["path"] for item in volume["configMap"]["items"]}
         assert set(paths) == set(code)
-    assert paths["gb10-_transport_gate-sidecar.py"] == "gb10/_transport_gate/sidecar.py"
-    assert paths["gb10-_supervisor-supervise.py"] == "gb10/_supervisor/supervise.py"
+    assert paths["gb10-_pod-sidecar.py"] == "gb10/_pod/sidecar.py"
+    assert paths["gb10-_pod-supervise.py"] == "gb10/_pod/supervise.py"
     # The API refuses larger objects.
     assert len(json.dumps(code)) < 900_000
 

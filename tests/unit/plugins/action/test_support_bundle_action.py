@@ -16,7 +16,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.release import __version__ as ansible_version
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import support_cluster_info, support_info
 from ansible_plays import ansible
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from action_runs import acted
 from ansible_collections.gb10.cluster.plugins.action.sweep_plan import ActionModule
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import plan as sweep_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import sweep as sweep_plan
 from ansible_plays import ansible
 from bench_report import resolver
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.callback import contact
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import last_word
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import hold
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import action
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import hold
 
 
 def told(monkeypatch: pytest.MonkeyPatch, *results: Any, method: str) -> list[str]:
@@ -84,7 +84,7 @@ def failure(text: str, task: Any = None) -> Any:
 
 
 def test_the_screen_of_a_failed_task_is_printed_once_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_word, "tell", pytest.fail)
+    monkeypatch.setattr(action, "tell", pytest.fail)
     contact.CallbackModule()
     screen = failure("It failed.\nCause: A.")
     lost = result("spark2", "Task failed: Missing sudo password")
@@ -107,6 +107,6 @@ def test_the_verdict_of_a_task_that_did_not_fail_is_printed_at_the_end(monkeypat
 def test_without_this_callback_the_screen_is_printed_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(last_word.Waiting, "loaded", False)
-    assert last_word.held(hold("It failed.\nCause: A.")) == "It failed.\nCause: A."
+    monkeypatch.setattr(action.Waiting, "loaded", False)
+    assert action.held(hold("It failed.\nCause: A.")) == "It failed.\nCause: A."
     assert capsys.readouterr().out == "It failed.\nCause: A.\n"

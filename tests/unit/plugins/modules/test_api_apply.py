@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.cluster.plugins.action.pods_wait import call
 from ansible_collections.gb10.cluster.plugins.modules import api_apply
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local import call
 
 CONFIG = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "programs", "namespace": "serving"}}
 SECRET = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "key", "namespace": "serving"}}

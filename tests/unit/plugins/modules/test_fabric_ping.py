@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import PF_INDEX
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.check_results import PF_INDEX
 from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
 from ansible_collections.gb10.cluster.plugins.modules import fabric_ping
 from ansible_collections.gb10.cluster.plugins.modules import fabric_ping as probe

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
 from ansible_collections.gb10.cluster.plugins.modules import k3s_backup
 from ansible_collections.gb10.cluster.plugins.modules import k3s_backup as save
 from ansible_collections.gb10.cluster.plugins.modules import k3s_state as exchange
@@ -161,16 +161,16 @@ def test_what_only_the_log_has_is_saved_after_a_crash(root: Path, database: sqli
 
 
 def test_several_servers_have_the_snapshots_and_the_token(root: Path, tmp_path: Path) -> None:
-    snapshot = root / SERVER / archive.SNAPSHOTS / "gb10-control-1700000000"
+    snapshot = root / SERVER / k3s_archive.SNAPSHOTS / "gb10-control-1700000000"
     snapshot.parent.mkdir()
     snapshot.write_text("etcd")
     (root / SERVER / "db/etcd").mkdir()
     (root / SERVER / "db/etcd/member").write_text("of this server alone")
     content = save.write(root, DATA, tmp_path / "a.gz", single=False)
     assert {name for name in content.files if name.startswith(SERVER)} == {
-        f"{SERVER}/token", f"{SERVER}/{archive.SNAPSHOTS}/gb10-control-1700000000",
+        f"{SERVER}/token", f"{SERVER}/{k3s_archive.SNAPSHOTS}/gb10-control-1700000000",
     }  # fmt: skip
-    assert not archive.is_single(content, DATA)
+    assert not k3s_archive.is_single(content, DATA)
 
 
 def test_links_and_special_files_do_not_make_it_unusable(

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight import facts as preflight_facts
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import Answer
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._node import facts as preflight_facts
+from ansible_collections.gb10.cluster.plugins.module_utils._node.commands import Answer
 from ansible_collections.gb10.cluster.plugins.modules import (
     k3s_airgap_info,
     k3s_service_info,

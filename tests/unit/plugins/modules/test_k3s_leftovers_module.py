@@ -41,8 +41,8 @@ def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _module, name, *_rest: f"/usr/sbin/{name}")
     monkeypatch.setattr(k3s_leftovers, "NETNS", tmp_path / "netns")
     monkeypatch.setattr(k3s_leftovers, "processes", lambda: ({}, {}))
-    monkeypatch.setattr(k3s_leftovers.leftovers, "mounts_below", lambda *_arguments: ["/run/k3s/rootfs"])
-    monkeypatch.setattr(k3s_leftovers.leftovers, "LINKS", ())
+    monkeypatch.setattr(k3s_leftovers, "mounts_below", lambda *_arguments: ["/run/k3s/rootfs"])
+    monkeypatch.setattr(k3s_leftovers, "LINKS", ())
     return commands
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive
+from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
 from ansible_collections.gb10.cluster.plugins.modules import k3s_state as exchange
 
 DATA = "/var/lib/rancher/k3s"
@@ -139,7 +139,7 @@ def test_an_exchange_that_was_interrupted_anywhere_is_put_back_and_repeated(
 
 @pytest.mark.parametrize(
     ("error", "names", "size"),
-    [(archive.Refused, STATE | {"etc/cron.d/evil"}, None), (archive.Damaged, STATE, 100), (OSError, STATE, 0)],
+    [(k3s_archive.Refused, STATE | {"etc/cron.d/evil"}, None), (k3s_archive.Damaged, STATE, 100), (OSError, STATE, 0)],
 )
 def test_an_archive_that_cannot_be_unpacked_leaves_no_trace(
     error: type[Exception], names: set[str], size: int | None, host: Path, tmp_path: Path

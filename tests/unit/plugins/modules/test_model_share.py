@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._models import serve, share
+from ansible_collections.gb10.cluster.plugins.module_utils._models import share
 from ansible_collections.gb10.cluster.plugins.modules import model_share
 from model_transfers import FILES, REPO, SECRET, Hub, address, free_port, model
 from module_runs import run_module
@@ -26,7 +26,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     """Return a port; end the processes of the test."""
     yield free_port()
     for path in tmp_path.glob("*.pid"):
-        serve.stop(path)
+        share.stop(path)
 
 
 def order(tmp_path: Path, number: int, others: list[int], port: int, hub: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ import kubernetes
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import live
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import SourceError
 from ansible_collections.gb10.cluster.plugins.modules import nccl_transport

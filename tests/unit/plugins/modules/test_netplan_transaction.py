@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from ansible.module_utils import basic
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import netplan, netplan_files, netplan_undo
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import netplan_files as others
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files as others
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import record, renderer, transaction, undo
 from ansible_collections.gb10.cluster.plugins.modules import netplan_transaction
 
 PLAN = {"pfs": [{"name": "enp1s0f0np0"}], "vfs": [{"netdev": "enp1s0f0v0", "address": "10.100.0.1", "prefix": 24}]}
@@ -91,9 +91,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     def fail(module: basic.AnsibleModule, **result: Any) -> None:
         raise Stopped({**result, "failed": True})
 
-    original = record.State
+    original = netplan_undo.State
 
-    def state() -> record.State:
+    def state() -> netplan_undo.State:
         found = original(tmp_path / "state")
         found.lock_path = tmp_path / "lock"
         places = {"units": tmp_path / "units", "library": tmp_path / "library"}
@@ -102,21 +102,21 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
     monkeypatch.setattr(basic.AnsibleModule, "exit_json", stop)
     monkeypatch.setattr(basic.AnsibleModule, "fail_json", fail)
-    monkeypatch.setattr(record, "State", state)
-    monkeypatch.setattr(undo, "SETTLE_S", 0)
-    monkeypatch.setattr(transaction, "SETTLE_S", 0)
+    monkeypatch.setattr(netplan_undo, "State", state)
+    monkeypatch.setattr(netplan_undo, "SETTLE_S", 0)
+    monkeypatch.setattr(netplan, "SETTLE_S", 0)
     # Changes are sorted by their time in seconds and this text. The test makes two changes in one second.
     numbers = itertools.count()
-    monkeypatch.setattr(transaction.secrets, "token_hex", lambda _size: f"{next(numbers):04x}")
-    monkeypatch.setattr(transaction, "PROC_SYS", tmp_path / "proc")
-    monkeypatch.setattr(undo, "PROC_SYS", tmp_path / "proc")
+    monkeypatch.setattr(netplan.secrets, "token_hex", lambda _size: f"{next(numbers):04x}")
+    monkeypatch.setattr(netplan, "PROC_SYS", tmp_path / "proc")
+    monkeypatch.setattr(netplan_undo, "PROC_SYS", tmp_path / "proc")
     monkeypatch.setattr(system, "run", made.run)
     monkeypatch.setattr(system, "links", lambda netns=None: {**made.ports, "mgmt0": port(1500, ("10.99.0.11", "24"))})
-    monkeypatch.setattr(renderer, "activate", made.activate)
-    monkeypatch.setattr(renderer, "netplan_files", lambda *_root: sorted(made.netplan.parent.glob("*.yaml")))
-    monkeypatch.setattr(renderer, "is_booting", lambda: False)
-    monkeypatch.setattr(renderer, "NM_DROP_IN", tmp_path / "etc/nm.conf")
-    monkeypatch.setattr(renderer, "NETWORKD_DROP_IN", tmp_path / "networkd.conf.d/60-fabric.conf")
+    monkeypatch.setattr(netplan_files, "activate", made.activate)
+    monkeypatch.setattr(netplan_files, "netplan_files", lambda *_root: sorted(made.netplan.parent.glob("*.yaml")))
+    monkeypatch.setattr(netplan_files, "is_booting", lambda: False)
+    monkeypatch.setattr(netplan_files, "NM_DROP_IN", tmp_path / "etc/nm.conf")
+    monkeypatch.setattr(netplan_files, "NETWORKD_DROP_IN", tmp_path / "networkd.conf.d/60-fabric.conf")
     monkeypatch.setattr(others, "default_routes", lambda: [{"dev": "mgmt0", "gateway": "10.99.0.1"}])
     monkeypatch.setattr(others, "observe", lambda fabric: tuple(made.others))
     return made
@@ -144,13 +144,13 @@ def test_an_interface_that_leaves_the_plan_loses_its_address_and_restore_knows_i
     assert "Applied and checked" in shrunk["msg"]
     assert host.ports["enp1s0f0v0"]["addr_info"] == []
     host.call(state="confirmed", transaction=shrunk["transaction"])
-    past = record.State().manifests()[-1]
+    past = netplan_undo.State().manifests()[-1]
     assert past.links["enp1s0f0v0"].addresses == ("10.100.0.1/24",)
 
 
-def own(host: Host, files: dict[Path, str | None], **more: Any) -> transaction.Change:
+def own(host: Host, files: dict[Path, str | None], **more: Any) -> netplan.Change:
     """Return a change of these files on two ports."""
-    return transaction.Change(
+    return netplan.Change(
         "plan", files, **{"sysctls": {}, "links": ["enp1s0f0np0", "enp1s0f0v0"], "restore_links": {}} | more,
         restore_sysctls={}, timeout=60, networkd=True,
     )  # fmt: skip
@@ -162,10 +162,10 @@ def test_a_file_without_a_directory_may_be_absent_and_all_ports_and_sysctls_are_
     for key in keys:
         key.write_text("0")
     files = {host.directory / "nowhere/x.conf": None, host.netplan: "network: {}\n"}
-    state = record.State()
-    identity = transaction.execute(state, own(host, files, sysctls={"a": 1, "b": 2, "c": 3}), list, 0)
+    state = netplan_undo.State()
+    identity = netplan.execute(state, own(host, files, sysctls={"a": 1, "b": 2, "c": 3}), list, 0)
     assert [key.read_text() for key in keys] == ["1", "2"]
-    manifest = record.load(state.pending)
+    manifest = netplan_undo.load(state.pending)
     assert manifest is not None
     assert (manifest.id, sorted(manifest.links), manifest.sysctls) == (
         identity,
@@ -179,14 +179,14 @@ def test_a_full_disk_leaves_no_new_file(host: Host) -> None:
     (host.directory / "file").write_text("")
     files = {host.netplan: "a", host.sysctl: "b", host.directory / "file/below.conf": "c"}
     with pytest.raises(system.HostError, match="Nothing was changed, the old state holds"):
-        transaction.execute(record.State(), own(host, files), list, 0)
+        netplan.execute(netplan_undo.State(), own(host, files), list, 0)
     assert list(host.netplan.parent.iterdir()) == []
 
 
 def test_a_host_may_need_a_moment_after_a_change(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system.time, "sleep", lambda _seconds: None)
     seen = [["mtu"], ["mtu"], [], []]
-    assert transaction.execute(record.State(), own(host, {host.netplan: "a"}), lambda: seen.pop(0), 20)
+    assert netplan.execute(netplan_undo.State(), own(host, {host.netplan: "a"}), lambda: seen.pop(0), 20)
 
 
 @pytest.mark.parametrize("error", [system.HostError("refused"), OSError(5, "broken")])
@@ -197,17 +197,17 @@ def test_whatever_fails_after_the_undo_was_armed_is_told(
     def fail(*_words: object) -> str:
         raise error
 
-    monkeypatch.setattr(transaction, step, fail)
+    monkeypatch.setattr(netplan, step, fail)
     with pytest.raises(system.HostError, match=r"(?s)After the change:.*(refused|broken)"):
-        transaction.execute(record.State(), own(host, {host.netplan: "a"}), lambda: ["mtu"], 0)
-    assert record.State().pending.exists() is (step == "undo")
+        netplan.execute(netplan_undo.State(), own(host, {host.netplan: "a"}), lambda: ["mtu"], 0)
+    assert netplan_undo.State().pending.exists() is (step == "undo")
 
 
 @pytest.mark.parametrize("part", ["activate", "restore_runtime"])
 def test_what_an_activation_could_not_do_undoes_it(host: Host, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    monkeypatch.setattr(renderer if part == "activate" else transaction, part, lambda *_words: [f"{part} failed"])
+    monkeypatch.setattr(netplan_files if part == "activate" else netplan, part, lambda *_words: [f"{part} failed"])
     with pytest.raises(system.HostError, match=f"(?s)After the change:\n- {part} failed"):
-        transaction.execute(record.State(), own(host, {host.netplan: "a"}), list, 0)
+        netplan.execute(netplan_undo.State(), own(host, {host.netplan: "a"}), list, 0)
 
 
 @pytest.mark.parametrize("refused", [0, 1])
@@ -223,10 +223,10 @@ def test_netplan_reads_the_present_files_and_then_the_new_ones(
             raise system.HostError("line 3")
         yield
 
-    monkeypatch.setattr(renderer, "generated", generated)
+    monkeypatch.setattr(netplan_files, "generated", generated)
     words = "refuses this host's files together" if refused else "already refuses"
     with pytest.raises(system.HostError, match=f"Nothing was changed. netplan {words}.*line 3"):
-        transaction.validate({host.netplan: "a"})
+        netplan.validate({host.netplan: "a"})
     assert seen == [{}, {host.netplan: "a"}][: refused + 1]
 
 
@@ -303,7 +303,7 @@ def test_a_file_that_may_not_be_written_is_explained(host: Host, monkeypatch: py
     def denied(*_arguments: object) -> None:
         raise PermissionError(13, "Permission denied", "/usr/local/lib/gb10")
 
-    monkeypatch.setattr(transaction, "execute", denied)
+    monkeypatch.setattr(netplan, "execute", denied)
     monkeypatch.setattr(system, "root_remedy", lambda: "Set become.")
     assert host.call()["msg"] == "/usr/local/lib/gb10: Permission denied. Set become."
 
@@ -323,7 +323,7 @@ def test_a_second_run_at_the_same_time_is_refused_and_takes_nothing_from_the_fir
         said.append(host.call(mtu=8000))
         return wanted(names, networkd)
 
-    monkeypatch.setattr(renderer, "activate", meanwhile)
+    monkeypatch.setattr(netplan_files, "activate", meanwhile)
     applied = host.call()
     assert "Another process changes this host's network now" in said[0]["msg"]
     assert f"process {os.getpid()} (state applied, user" in said[0]["msg"]
@@ -368,9 +368,9 @@ def test_sysctls_are_compared_set_and_undone(host: Host) -> None:
 
 def test_vfs_that_a_pod_holds_are_reported_with_their_pod(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     del host.ports["enp1s0f0v0"]
-    monkeypatch.setattr(transaction.netns, "holders", lambda: ["space"])
+    monkeypatch.setattr(netplan.netns, "holders", lambda: ["space"])
     monkeypatch.setattr(
-        transaction.netns, "holder_of", lambda name, _mac, _ip, spaces: f"pod of {name}" if spaces else None
+        netplan.netns, "holder_of", lambda name, _mac, _ip, spaces: f"pod of {name}" if spaces else None
     )
     assert host.call(state="checked")["held"] == {"enp1s0f0v0": "pod of enp1s0f0v0"}
     second = {"netdev": "enp1s0f1v0", "address": "10.101.0.1", "prefix": 24}
@@ -381,5 +381,5 @@ def test_vfs_that_a_pod_holds_are_reported_with_their_pod(host: Host, monkeypatc
     def holders() -> list[str]:
         raise AssertionError("nothing is missing")
 
-    monkeypatch.setattr(transaction.netns, "holders", holders)
+    monkeypatch.setattr(netplan.netns, "holders", holders)
     assert host.call(state="checked")["held"] == {}

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import qos
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma import qos
 from ansible_collections.gb10.cluster.plugins.modules import nic_qos
 from module_runs import become_nobody, refuse_writes, run_module
 
@@ -60,7 +60,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     def unit(timeout: int, count: int) -> host_unit.HostUnit:
         return host_unit.HostUnit(
-            "gb10-qos", "", "_rdma.qos", tmp_path / "qos.json", "", timeout * count + 60,
+            "gb10-qos", "", "_fabric.qos", tmp_path / "qos.json", "", timeout * count + 60,
             units=tmp_path / "units", library=tmp_path / "library",
         )  # fmt: skip
 

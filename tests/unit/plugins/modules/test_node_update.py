@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
-from ansible_collections.gb10.cluster.plugins.module_utils._update import host, packages
+from ansible_collections.gb10.cluster.plugins.module_utils._node import update
 from ansible_collections.gb10.cluster.plugins.modules import node_update
 from module_runs import run_module
 
@@ -92,7 +92,7 @@ class Machine:
                     self.kernels = [OLD, NEW]
                     self.write("boot/grub/grub.cfg", "".join(map(ENTRY.format, self.kernels)))
             case ["update-grub"]:
-                self.reads_saved = host.DROP_IN.exists()
+                self.reads_saved = node_update.DROP_IN.exists()
             case ["grub-set-default", entry]:
                 self.saved = entry.removeprefix("gnulinux-").removesuffix("-advanced-1")
             case ["grub-reboot", entry]:
@@ -133,15 +133,15 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Machine:
     monkeypatch.setattr(node_update, "TOP", tmp_path)
-    monkeypatch.setattr(host, "STATE", tmp_path / "var/lib/gb10/update.json")
-    monkeypatch.setattr(host, "DROP_IN", tmp_path / "etc/default/grub.d/zz.cfg")
+    monkeypatch.setattr(node_update, "STATE", tmp_path / "var/lib/gb10/update.json")
+    monkeypatch.setattr(node_update, "DROP_IN", tmp_path / "etc/default/grub.d/zz.cfg")
     made = Machine(tmp_path, capsys)
     monkeypatch.setattr(system, "run", made.run)
     return made
 
 
 def state() -> dict[str, Any]:
-    return dict(json.loads(host.STATE.read_text()))
+    return dict(json.loads(node_update.STATE.read_text()))
 
 
 def test_a_good_update_makes_the_new_kernel_the_default_after_its_checks(machine: Machine) -> None:
@@ -149,7 +149,7 @@ def test_a_good_update_makes_the_new_kernel_the_default_after_its_checks(machine
     assert read["found"]["hold"] == [HELD]
     assert [each["name"] for each in read["found"]["changes"]] == ["bash", f"linux-image-{NEW}"]
     assert (read["found"]["next_kernel"], read["found"]["due"], machine.commands) == (NEW, True, [])
-    assert not host.STATE.exists()
+    assert not node_update.STATE.exists()
     assert read["found"]["grub_writes"]
     assert machine.update() == ""
     assert (machine.running, machine.saved, machine.held) == (NEW, NEW, {HELD})
@@ -162,7 +162,7 @@ def test_a_good_update_makes_the_new_kernel_the_default_after_its_checks(machine
 
 
 def test_the_free_space_of_boot_is_told_in_mib(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.os, "statvfs", lambda _place: SimpleNamespace(f_bavail=768, f_frsize=4096))
+    monkeypatch.setattr(node_update.os, "statvfs", lambda _place: SimpleNamespace(f_bavail=768, f_frsize=4096))
     assert machine.call("planned")["found"]["boot_free_mib"] == 3
 
 
@@ -174,7 +174,7 @@ def test_check_mode_shows_the_steps_and_takes_none(machine: Machine) -> None:
         f"hold {HELD}",
         "install the packages",
     ]
-    assert (machine.commands, host.STATE.exists()) == ([], False)
+    assert (machine.commands, node_update.STATE.exists()) == ([], False)
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
@@ -218,10 +218,10 @@ def test_packages_that_cannot_be_installed_are_a_failure_with_apts_last_words(
     machine.failing = True
     said = machine.update()
     assert said.startswith("2 packages are still not installed: E: No space left.")
-    seen = host.observe(machine.root, "", retry=False, back=False)
+    seen = node_update.observe(machine.root, "", retry=False, back=False)
     monkeypatch.setattr(system, "last_words", lambda *_words: "")
-    assert "not installed: APT printed nothing. The" in host.failure(seen)
-    assert host.failure(replace(seen, state=replace(seen.state, phase="settled"))) == "", "they are later ones"
+    assert "not installed: APT printed nothing. The" in node_update.failure(seen)
+    assert node_update.failure(replace(seen, state=replace(seen.state, phase="settled"))) == "", "they are later ones"
     machine.reboot()
     assert machine.running == OLD
     machine.failing = False
@@ -233,7 +233,7 @@ def test_a_state_of_another_form_is_refused(machine: Machine, content: str) -> N
     machine.write("var/lib/gb10/update.json", content)
     done = machine.call("installing")
     assert (done["failed"], machine.commands) == (True, [])
-    assert str(host.STATE) in done["msg"]
+    assert str(node_update.STATE) in done["msg"]
 
 
 def test_a_kernel_that_grub_cannot_boot_is_not_chosen(machine: Machine) -> None:
@@ -246,4 +246,4 @@ def test_a_kernel_that_grub_cannot_boot_is_not_chosen(machine: Machine) -> None:
     assert f"GRUB has no entry for kernel {NEW}" in done["msg"]
     machine.write("boot/grub/grub.cfg", f"  # GRUB lacks write support for lvm, so …\n{ENTRY.format(OLD)}")
     assert not machine.call("planned")["found"]["grub_writes"]
-    assert packages.entries((machine.root / "boot/grub/grub.cfg").read_text()) != {}
+    assert update.entries((machine.root / "boot/grub/grub.cfg").read_text()) != {}

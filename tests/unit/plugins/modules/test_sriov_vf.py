@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric import virtual_functions as sriov
 from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._sriov import virtual_functions as sriov
 from ansible_collections.gb10.cluster.plugins.modules import sriov_vf
 from module_runs import become_nobody, refuse_writes, run_module
 from sysfs_samples import pci_function
@@ -63,7 +63,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     def unit(timeout: int, *_: object) -> host_unit.HostUnit:
         return host_unit.HostUnit(
-            "gb10-sriov", "", "_sriov.virtual_functions", tmp_path / "sriov.json", "", timeout,
+            "gb10-sriov", "", "_fabric.virtual_functions", tmp_path / "sriov.json", "", timeout,
             units=tmp_path / "units", library=tmp_path / "library",
         )  # fmt: skip
 

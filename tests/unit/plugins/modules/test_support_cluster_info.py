@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import support_cluster_info as cluster
 
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import POD_ADDRESSES
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.answers import SUSPECT
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import PUBLISHED
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.api import POD_ADDRESSES
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.watch import SUSPECT
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import PUBLISHED
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import own_addresses
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/front_door.py"

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.load import tell
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.watch import tell
 
 UNIT = Path(__file__).resolve().parents[2]
 FILES = UNIT.parents[1] / "roles/sglang/files"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import evidence, health
+from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, watch
 
 FILES = Path(__file__).resolve().parents[4] / "roles/sglang/files"
 CHILD = f"""
@@ -257,7 +257,7 @@ def test_the_sidecar_reads_what_is_counted_until_nvml_fails(
     nvml = Ends([[(0x40, 900, 81), CALM]], [79], registers)
     witness.watch_gpus(tmp_path, lambda _name: nvml)
     told = {"gpu_hot": 1, "gpu_brake": 0, "gpu_slow": 1} | ({} if registers else {"xid_79": 1})
-    assert health.of_gpu(tmp_path) == {(-1, name): times for name, times in told.items()}
+    assert watch.of_gpu(tmp_path) == {(-1, name): times for name, times in told.items()}
 
 
 def test_without_a_gpu_nothing_is_counted(witness: Any, tmp_path: Path) -> None:
@@ -267,4 +267,4 @@ def test_without_a_gpu_nothing_is_counted(witness: Any, tmp_path: Path) -> None:
     witness.watch_gpus(tmp_path, missing)
     witness.watch_gpus(tmp_path, lambda _name: object())
     assert list(tmp_path.iterdir()) == []
-    assert witness.GPU == health.GPU
+    assert witness.GPU == watch.GPU

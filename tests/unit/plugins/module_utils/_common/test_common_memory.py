@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import History, Limits, Reading, ladder
+from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import History, Limits, Reading, ladder
 
 GIB = 2**20
 MEMINFO = "MemTotal:       125829120 kB\nMemFree:         2097152 kB\nMemAvailable:   62914560 kB\nCached: 1 kB\n"

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import History, Limits
 from ansible_collections.gb10.cluster.plugins.module_utils._host import memory_guard
+from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import History, Limits
 
 LIMITS = Limits(free=10)
 

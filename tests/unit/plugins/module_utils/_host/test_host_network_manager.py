@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Sequence
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._host import network_manager, system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 
 def test_the_drop_in_names_each_interface() -> None:
-    assert network_manager.unmanaged(["a", "b"]) == "[keyfile]\nunmanaged-devices+=interface-name:a;interface-name:b\n"
+    assert system.unmanaged(["a", "b"]) == "[keyfile]\nunmanaged-devices+=interface-name:a;interface-name:b\n"
 
 
 @pytest.mark.parametrize(("status", "reloads"), [(0, 1), (3, 0)])
@@ -23,5 +23,5 @@ def test_only_a_running_network_manager_is_reloaded(monkeypatch: pytest.MonkeyPa
         return subprocess.CompletedProcess(list(argv), status, "", "")
 
     monkeypatch.setattr(system, "run", run)
-    network_manager.reload()
+    system.reload_network_manager()
     assert ran.count("nmcli general reload conf") == reloads

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from module_runs import become_nobody
 
-BOOT_MODULES = ["_sriov.virtual_functions", "_netplan.undo", "_rdma.qos", "_host.memory_guard"]
+BOOT_MODULES = ["_fabric.virtual_functions", "_fabric.netplan_undo", "_fabric.qos", "_host.memory_guard"]
 
 
 @pytest.mark.parametrize("module", BOOT_MODULES)
@@ -35,13 +35,13 @@ def test_installed_code_imports_without_ansible_and_without_the_collection(modul
 
 
 def test_only_what_a_unit_imports_is_installed(tmp_path: Path) -> None:
-    found = {str(path.relative_to(tmp_path)) for path in system.package_files("_rdma.qos", tmp_path)}
-    assert found == {"gb10/_rdma/qos.py", "gb10/_host/system.py"}
+    found = {str(path.relative_to(tmp_path)) for path in system.package_files("_fabric.qos", tmp_path)}
+    assert found == {"gb10/_fabric/qos.py", "gb10/_host/system.py"}
 
 
 def test_a_module_that_does_not_exist_is_named() -> None:
-    with pytest.raises(system.HostError, match=r"_rdma\.nothing: its source is missing"):
-        system.package_files("_rdma.nothing")
+    with pytest.raises(system.HostError, match=r"_fabric\.nothing: its source is missing"):
+        system.package_files("_fabric.nothing")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ import kubernetes.stream.ws_client
 import pytest
 import urllib3
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import client
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers, run_in_each
 from kube_samples import Channel, FakeApi, pod
 

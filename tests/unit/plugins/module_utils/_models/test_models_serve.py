@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._models import serve, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import share, store
 from model_transfers import COMMIT, FILES, REPO, SECRET, Node, address, free_port
 
 BIG = "a.safetensors"
@@ -44,13 +44,13 @@ def opens(where: str, port: int) -> bool:
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "pid"
-    serve.stop(tmp_path / "pid")
+    share.stop(tmp_path / "pid")
 
 
 def launch(tmp_path: Path, process: Path) -> tuple[Node, int]:
     node = Node(tmp_path, 1, [2], free_port(), FILES)
     node.serving.bind([address(1)], node.port)
-    serve.start(process, node.serving, 600, 600)
+    share.start(process, node.serving, 600, 600)
     return node, int(process.read_text())
 
 
@@ -60,26 +60,26 @@ def test_the_process_is_no_child_serves_and_ends_when_it_is_asked_to(tmp_path: P
     assert os.getpgid(pid) not in (os.getpgid(0), 0)
     assert all(SECRET not in Path(f"/proc/{pid}/{name}").read_text(errors="replace") for name in ("cmdline", "environ"))
     with pytest.raises(OSError, match=f"process {pid} serves models"):
-        serve.start(process, node.serving, 600, 600)
-    assert serve.stop(process)
+        share.start(process, node.serving, 600, 600)
+    assert share.stop(process)
     assert not process.exists() and not opens(address(1), node.port)
-    assert not serve.stop(process)
+    assert not share.stop(process)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_process_that_does_not_end_is_killed_and_one_that_was_killed_is_none(
     tmp_path: Path, process: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "PATIENCE", 2)
+    monkeypatch.setattr(share, "PATIENCE", 2)
     node, pid = launch(tmp_path, process)
     os.kill(pid, number)
-    serve.stop(process)
+    share.stop(process)
     assert not process.exists() and not opens(address(1), node.port)
 
 
 def test_what_a_killed_process_left_is_removed_without_a_signal(process: Path) -> None:
     process.write_text(str(os.getpid()))
-    assert not serve.stop(process)
+    assert not share.stop(process)
     assert not process.exists()
 
 
@@ -161,7 +161,7 @@ def test_a_port_in_use_closes_the_other_servers(tmp_path: Path) -> None:
 def test_the_port_closes_when_nobody_asks_any_more_and_after_the_time_of_a_transfer(
     tmp_path: Path, orphan: float, longest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "POLL", 0.01)
+    monkeypatch.setattr(share, "POLL", 0.01)
     node = Node(tmp_path, 1, [2], free_port())
     node.serving.bind([address(1)], node.port)
     node.serving.run(orphan, longest)
@@ -172,8 +172,8 @@ def test_the_port_closes_when_nobody_asks_any_more_and_after_the_time_of_a_trans
 
 
 def test_a_receiver_that_stalls_is_dropped_and_the_others_go_on(server: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 < serve._Handler.timeout <= 60
-    monkeypatch.setattr(serve._Handler, "timeout", 0.1)
+    assert 0 < share._Handler.timeout <= 60
+    monkeypatch.setattr(share._Handler, "timeout", 0.1)
     ask_whole = f"GET {PATH}{BIG} HTTP/1.0\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()
     stalled = []
     for content in [ask_whole] * 10 + [b"GET / HTTP/1.0\r\nX: "] * 10:
@@ -192,6 +192,6 @@ def test_a_receiver_that_stalls_is_dropped_and_the_others_go_on(server: Node, mo
 
 
 def test_connections_have_a_limit(server: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "THREADS", threading.active_count())
+    monkeypatch.setattr(share, "THREADS", threading.active_count())
     with pytest.raises((OSError, http.client.HTTPException)):
         ask(server, PATH + BIG)

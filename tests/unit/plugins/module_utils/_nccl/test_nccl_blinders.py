@@ -9,7 +9,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.blinders import VARIABLES, blinder, blinds
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import VARIABLES, blinder, blinds
 
 CASES = [
     ("NCCL_DEBUG", "INFO", ""),

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain, refusal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import held
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain, held, refusal
 from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[5]

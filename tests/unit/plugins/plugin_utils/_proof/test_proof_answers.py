@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import HEIGHT, render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.answers import (
     FIRST_ROWS,
     QUICK,
@@ -19,7 +20,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.answers import
     arguments,
     judge,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT, render
 
 COUNTED = " ".join(map(str, range(1, 21)))
 ARGV = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.environment import SCRIPT, parse_environment
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import SCRIPT, parse_environment
 
 
 def test_the_first_value_of_a_variable_counts_and_conf_files_set_what_the_environment_does_not() -> None:

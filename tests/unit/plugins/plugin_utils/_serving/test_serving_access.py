@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import PUBLISHED, Access
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import PUBLISHED, Access, render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
 from documented import fences
 from serving_samples import group_revision, plan

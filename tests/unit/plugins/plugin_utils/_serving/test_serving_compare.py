@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
 from sglang_cases import KNOWLEDGE
 
 START = ["python3", "-m", "sglang.launch_server", "--model-path", "m"]
@@ -17,12 +17,12 @@ ARGV = [*START, "--tp-size", "4", "--mem-fraction-static", "0.6"]
 
 def differences(argv: list[str], info: dict[str, Any], version: str = "0.5.11") -> list[str]:
     """Compare with the collection's own catalogues."""
-    return compare.differences(argv, info, version, KNOWLEDGE.history)
+    return summary.differences(argv, info, version, KNOWLEDGE.history)
 
 
 def test_flags_become_what_sglang_stores() -> None:
     argv = [*ARGV, "--trust-remote-code", "--json-model-override-args={}", "--cuda-graph-bs", "1", "2"]
-    assert compare.asked(argv, "0.5.11", KNOWLEDGE.history) == {
+    assert summary.asked(argv, "0.5.11", KNOWLEDGE.history) == {
         "model_path": "m",
         "tp_size": 4,
         "mem_fraction_static": 0.6,
@@ -83,7 +83,7 @@ def test_a_setting_that_differs_from_what_the_image_resolved_is_a_finding() -> N
     resolved = {"page_size": 64, "tp_size": 4, "mem_fraction_static": 0.87, "graphs": {"bs": [1]}, "absent": 1}
     info = {"page_size": 1, "tp_size": 4, "mem_fraction_static": 0.87, "graphs": {"bs": [2]}}
     expected = "the check of the image expected"
-    assert compare.unforeseen(resolved, info) == [
+    assert summary.unforeseen(resolved, info) == [
         f"graphs: {expected} {{'bs': [1]}}, runs {{'bs': [2]}}",
         f"page_size: {expected} 64, runs 1",
     ]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import Status
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import fallback as planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import Fallback, kept, plan_fallback
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.fallback import Status
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import plan as planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import Fallback, kept, plan_fallback
 from ring_samples import cabled_plan
 from serving_samples import fabric, profile, settings
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits
+from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import Limits
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, expectation
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.sidecar import Gate
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Rail
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Rail
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.sidecar import Gate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests as sm
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import pods
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load, Patch, Plan

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import COLLECTION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import COLLECTION
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.checks import check, facts_of, holes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import (
     Expectation,
     NetworkAttachment,
     Plan,
     Rendezvous,
+    to_serving,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import to_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from hypothesis import given

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import profile as sp
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import model as sp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 

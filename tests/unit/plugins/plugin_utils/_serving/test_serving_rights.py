@@ -17,8 +17,8 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests, pods, rights
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import plan_fallback
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import Access
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_fallback
 from serving_samples import fabric, plan, profile, settings
 
 ROOT = Path(__file__).resolve().parents[5]

@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
-from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import Settings
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, REVISION
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import plan_fallback
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.fallback import Settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_fallback
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, outdated
 from role_samples import role_values
 from serving_samples import fabric, plan, profile, settings
@@ -115,8 +115,8 @@ def test_the_switch_gets_its_settings_and_its_program() -> None:
     assert given.choice("f2-1").preset == "fewer"
     code = objects["ConfigMap", f"{NAME}-fallback-code"]["data"]
     parts = {path.partition("-")[2].partition("-")[0] for path in code}
-    assert parts == {"_fallback", "_in_pod", "_kube", "_supervisor"}
-    assert {"gb10-_fallback-switch.py", "gb10-_supervisor-supervise.py"} < set(code)
+    assert parts == {"_kube", "_pod"}
+    assert {"gb10-_pod-fallback.py", "gb10-_pod-supervise.py"} < set(code)
     assert supervisor["command"].count("--pods") == 6
     assert "data" not in objects["ConfigMap", f"{NAME}-fallback"]
 

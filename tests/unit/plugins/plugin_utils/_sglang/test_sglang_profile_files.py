@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import plan_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
     Image,

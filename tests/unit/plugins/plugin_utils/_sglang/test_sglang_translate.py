@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History, load_history
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History, load_history, translate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.translate import translate
 from sglang_cases import KNOWLEDGE, LATEST, PROFILES
 
 HISTORY = KNOWLEDGE.history

@@ -1,0 +1,316 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measure one cell: repeated requests at one concurrency and context, with output checks and server metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+
+from .._controller.data import read_yaml
+from .._controller.paths import SWEEPS
+from .._sglang.metrics import Scrape, difference, parse_metrics
+from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
+from .garbage import Garbage
+from .judge import WORST_FIRST, signs_of_garbage, status_of
+from .stats import RequestRecord, Workload, figure_at, spread, summarise
+
+
+@cache
+def _prompts() -> dict[str, list[str]]:
+    prompts: dict[str, list[str]] = read_yaml(SWEEPS / "data/prompts.yml")
+    return prompts
+
+
+def prompt(workload: Workload, repetition: int, index: int) -> str:
+    """Return the prompt of one request: equal for equal seeds, different for every request and repetition.
+
+    The number at the start prevents the server's prefix cache from skipping the prefill.
+    """
+    rng = random.Random(f"{workload.seed}/{repetition}/{index}")
+    prompts = _prompts()
+    filler = " ".join(rng.choice(prompts["filler"]) for word in range(workload.context_tokens))
+    question = prompts["questions"][(workload.seed + index) % len(prompts["questions"])]
+    return f"[{rng.randrange(10**9):09d}] {filler + chr(10) * 2 if filler else ''}{question}"
+
+
+def requests_of(workload: Workload, repetition: int) -> Iterable[Request]:
+    """Return the requests of one repetition; repetition 0 is the warm-up, with short answers.
+
+    With a budget the sequence is endless, so that every stream is busy until the budget is spent.
+    """
+    extra: dict[str, Any] = {"temperature": 0.0, "seed": workload.seed}
+    if workload.forced:
+        extra |= {"ignore_eos": True, "min_tokens": workload.max_tokens}
+    if repetition == 0:
+        return [Request(prompt(workload, 0, i), min(32, workload.max_tokens)) for i in range(workload.warmup)]
+    numbers = itertools.count() if workload.limited else range(workload.requests or workload.concurrency)
+    return (Request(prompt(workload, repetition, i), workload.max_tokens, extra) for i in numbers)
+
+
+async def _scrape(target: Target) -> Scrape:
+    return parse_metrics(await fetch(target, "/metrics"))
+
+
+async def idle(target: Target, patience_s: float) -> Scrape:
+    """Return a reading of the idle server; raise Busy if the server does not become idle in time."""
+    deadline = time.monotonic() + patience_s
+    while (scrape := await _scrape(target)).busy:
+        if time.monotonic() >= deadline:
+            raise Busy(f"{target.url} already runs {scrape.busy:.0f} requests: measure when it is idle")
+        await asyncio.sleep(min(2.0, patience_s))
+    return scrape
+
+
+async def _watch(target: Target, seen: list[Scrape]) -> None:
+    """Read the server's gauges during the work, because most of them are zero again after the last request."""
+    await asyncio.sleep(0.5)
+    while True:
+        with contextlib.suppress(*UNREADABLE):
+            seen.append(await _scrape(target))
+        await asyncio.sleep(2)
+
+
+def _foreign(server: Mapping[str, Any], records: Sequence[RequestRecord], workload: Workload) -> str:
+    """Return evidence that others used the server, or an empty string.
+
+    The check counts tokens instead of requests, because a pod's readiness probe generates one token every few seconds.
+    It allows for streams that a budget cut, which continue for some tokens before the server notices.
+    """
+    ours = sum(r.output_tokens for r in records)
+    spare = 32 + 0.05 * ours + (64 * workload.concurrency if workload.limited else 0)
+    if (server.get("tokens") or 0) > ours + spare and not any(r.error_class or r.garbage for r in records):
+        return f"the server generated {server['tokens']:.0f} tokens, but this client received only {ours}"
+    if (server.get("running") or 0) > workload.concurrency + 1:
+        return f"the server ran {server['running']:.0f} requests at a time, this client at most {workload.concurrency}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Server:
+    """What is known about the server: whether it has metrics, whether it decodes in graphs, the time to wait for idle.
+
+    ``longest_step`` is the maximum of tokens that it can accept in one verify step; None without speculation.
+
+    ``judged`` is false only for a model with random weights, whose output is always noise.
+    """
+
+    metrics: bool = True
+    graphs_expected: bool = True
+    patience_s: float = 0.0
+    judged: bool = True
+    longest_step: int | None = None
+
+
+async def _repeat(target: Target, workload: Workload, repetition: int, known: Server) -> dict[str, Any]:
+    seen: list[Scrape] = []
+    before = await idle(target, known.patience_s) if known.metrics else Scrape()
+    watch = asyncio.ensure_future(_watch(target, seen)) if known.metrics and repetition else None
+    budget = Budget(workload.duration_s, workload.token_budget) if repetition else Budget()
+    try:
+        requests = requests_of(workload, repetition)
+        records = await run_level(target, requests, workload.concurrency, known.judged, budget)
+    finally:
+        if watch:
+            watch.cancel()
+    server: dict[str, Any] = {}
+    if known.metrics:
+        with contextlib.suppress(*UNREADABLE):
+            server = difference(before, await _scrape(target), workload.draft_tokens, seen)
+            # Behind its end a forced answer repeats itself, and drafts of a repetition are right: Gemma-4 on a B300 had
+            # accept rates of 0.995 and 1.00 (Blackwell Shenanigans 003). The guard still judges the text.
+            longest = None if workload.forced else known.longest_step
+            server |= {"graphs_expected": known.graphs_expected, "longest_step": longest}
+    garbage = [] if not known.judged else signs_of_garbage(records, server)
+    status = status_of(records, garbage)
+    foreign = _foreign(server, records, workload)
+    if foreign:
+        status, reason = "shared", foreign
+        garbage.append(Garbage("shared_server", 0, reason))
+    return {
+        "repetition": repetition,
+        "status": status,
+        "garbage": [asdict(g) for g in garbage],
+        "figures": summarise(records),
+        "server": server,
+        "requests": [r.as_dict() for r in records],
+    }
+
+
+def _over(runs: Sequence[Mapping[str, Any]], *path: str) -> dict[str, float | int | None]:
+    """Return the spread of one figure over the repetitions that have it."""
+    return spread([value for run in runs if (value := figure_at(run, *path)) is not None])
+
+
+def summary_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the status of a cell's repetitions and the spread of the figures of the healthy ones."""
+    good = [run for run in runs if run["status"] == "ok"]
+    return {
+        "status": min((run["status"] for run in runs), key=WORST_FIRST.index, default="failed"),
+        "peak_tok_s": _over(good, "figures", "peak_tok_s"),
+        "wall_tok_s": _over(good, "figures", "wall_tok_s"),
+        "ttft_s": _over(good, "figures", "ttft_s", "p50"),
+        "itl_s": _over(good, "figures", "itl_s", "p50"),
+    }
+
+
+async def measure(
+    target: Target, workload: Workload, known: Server | None = None, progress: Callable[[str], None] | None = None
+) -> dict[str, Any]:
+    """Return the record of the cell: workload, one entry per repetition, and the spread of the figures over them.
+
+    The first repetition with garbage ends the cell, because more garbage adds no information. Raises Busy if the server
+    runs requests of others, and aiohttp.ClientError if its metrics can't be read.
+    """
+    known = known or Server()
+    runs: list[dict[str, Any]] = []
+    for repetition in range(workload.repetitions + 1):
+        run = await _repeat(target, workload, repetition, known)
+        if repetition == 0:
+            continue
+        runs.append(run)
+        if progress:
+            rate = run["figures"]["peak_tok_s"]
+            shown = f", {rate:.1f} tok/s" if rate else ""
+            progress(f"repetition {repetition}/{workload.repetitions}: {run['status']}{shown}")
+        if run["status"] == "garbage":
+            break
+    good = [r for r in runs if r["status"] == "ok"]
+    return {
+        "workload": asdict(workload) | {"name": workload.name},
+        "judged": known.judged,
+        **summary_of(runs),
+        "prefill_tok_s": _over(good, "figures", "prefill_tok_s", "p50"),
+        "tokens_counted_by": sorted({by for r in good for by in r["figures"]["tokens_counted_by"]}),
+        "accept_length": _over(good, "server", "accept_length"),
+        "accept_length_source": next((r["server"].get("accept_length_source") for r in good), None),
+        "accept_rate": _over(good, "server", "accept_rate"),
+        "runs": runs,
+    }
+
+
+# Run a cell with another benchmark client, and convert its figures to the collection's format.
+#
+# This allows comparisons with leaderboards. Options and result files are those of sglang.bench_serving 0.5.10 and
+# llama-benchy 0.4.0. Only sglang.bench_serving records the server's answers, so only its cells are checked for broken
+# output.
+
+PROGRAMS = {"sglang": "python3", "llama-benchy": "llama-benchy"}
+RESULT = {"sglang": "sglang.jsonl", "llama-benchy": "benchy.json"}
+
+
+def command(client: str, target: Target, workload: Workload, out: Path) -> list[str]:
+    """Return the command line that measures the workload once per repetition and writes its result below ``out``."""
+    requests, inputs = workload.requests or workload.concurrency, max(workload.context_tokens, 32)
+    if client == "sglang":
+        words = ["python3", "-m", "sglang.bench_serving", "--backend", "sglang-oai-chat", "--base-url", target.url]
+        words += ["--model", target.model, "--dataset-name", "random", "--random-input-len", str(inputs)]
+        words += ["--random-output-len", str(workload.max_tokens), "--random-range-ratio", "1.0"]
+        words += ["--num-prompts", str(requests), "--max-concurrency", str(workload.concurrency)]
+        words += ["--seed", str(workload.seed), "--warmup-requests", str(workload.warmup)]
+        words += ["--output-file", str(out / RESULT[client]), "--output-details"]
+        return words if workload.forced else [*words, "--disable-ignore-eos"]
+    words = ["llama-benchy", "--base-url", f"{target.url}/v1", "--model", target.model, "--pp", "512"]
+    words += ["--tg", str(workload.max_tokens), "--depth", str(workload.context_tokens)]
+    words += ["--runs", str(workload.repetitions), "--concurrency", str(workload.concurrency)]
+    # SGLang 0.5.18 and later refuse this option of llama-benchy together with streaming.
+    words += ["--extra-body", "return_token_ids=false", "--format", "json"]
+    words += ["--save-result", str(out / RESULT[client])]
+    return [*words, "--exact-tg"] if workload.forced else words
+
+
+def _has_sglang() -> bool:
+    """Return whether the Python that runs the client has SGLang; a directory named sglang does not count."""
+    look = "import importlib.util as u, sys; s = u.find_spec('sglang'); sys.exit(not (s and s.origin))"
+    return system.run([PROGRAMS["sglang"], "-c", look], check=False).returncode == 0
+
+
+def missing(client: str) -> str:
+    """Return what to install if the client is missing, or an empty string."""
+    if client not in PROGRAMS:
+        return f"client = {client!r}: there are gb10, {', '.join(PROGRAMS)}."
+    if shutil.which(PROGRAMS[client]) is None or (client == "sglang" and not _has_sglang()):
+        return f"{client} is not installed on the controller. Install it with: pip install {client}"
+    return ""
+
+
+def _from_sglang(text: str, workload: Workload) -> list[dict[str, Any]]:
+    """Return one run per line: each line is one repetition, with the times and the text of every request."""
+    runs = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        entry = json.loads(line)
+        records = []
+        for i, tokens in enumerate(entry["output_lens"]):
+            record = RequestRecord(i, 0.0, output_tokens=tokens, prompt_tokens=entry["input_lens"][i])
+            record.counted_by = "client"
+            record.content, record.error = entry["generated_texts"][i], entry["errors"][i]
+            record.error_class = "server" if record.error else ""
+            record.finish_reason = "length" if tokens >= workload.max_tokens else "stop"
+            moment = entry["ttfts"][i]
+            record.chunk_times.append(moment)
+            for gap in entry["itls"][i]:
+                moment += gap
+                record.chunk_times.append(moment)
+            records.append(record)
+        garbage = signs_of_garbage(records, {})
+        figures = summarise(records) | {"wall_s": entry["duration"], "wall_tok_s": entry["output_throughput"]}
+        runs.append(
+            {
+                "repetition": number,
+                "status": status_of(records, garbage),
+                "garbage": [asdict(g) for g in garbage],
+                "figures": figures,
+                "server": {"accept_length": entry.get("accept_length")},
+                "requests": [r.as_dict() for r in records],
+            }
+        )
+    return runs
+
+
+def _run(peak: float | None, wall: float | None, ttft: float | None, itl: float | None, ok: bool) -> dict[str, Any]:
+    figures = {"peak_tok_s": peak, "wall_tok_s": wall, "ttft_s": {"p50": ttft}, "itl_s": {"p50": itl}}
+    status = "ok" if ok and peak else "failed"
+    return {"repetition": 1, "status": status, "garbage": [], "figures": figures, "server": {}, "requests": []}
+
+
+def _from_benchy(text: str, workload: Workload) -> list[dict[str, Any]]:
+    """Return one run, because llama-benchy reports only mean and deviation over its runs; times are milliseconds."""
+    for entry in json.loads(text)["benchmarks"]:
+        if entry["concurrency"] == workload.concurrency and not entry.get("is_context_prefill_phase"):
+            each, total = (_mean(entry.get(k)) for k in ("tg_req_throughput", "tg_throughput"))
+            ttft = _mean(entry.get("e2e_ttft"))
+            peak = each * workload.concurrency if each else None
+            return [_run(peak, total, ttft / 1000 if ttft else None, 1 / each if each else None, True)]
+    return []
+
+
+def _mean(metric: Mapping[str, Any] | None) -> float | None:
+    return None if metric is None else float(metric["mean"])
+
+
+def cell_of(client: str, text: str, workload: Workload) -> dict[str, Any]:
+    """Return the record of the cell from the client's result file. Raises ValueError or KeyError for another format."""
+    read = {"sglang": _from_sglang, "llama-benchy": _from_benchy}[client]
+    runs = read(text, workload)
+    about = {"workload": asdict(workload) | {"name": workload.name}, "client": client, "judged": client == "sglang"}
+    return about | summary_of(runs) | {"runs": runs}
+
+
+def result_of(client: str, out: Path) -> str:
+    """Return the text of the client's result file. Raises OSError."""
+    file = out / RESULT[client]
+    if not file.exists():
+        raise FileNotFoundError(f"{client} wrote no {RESULT[client]}")
+    return file.read_text(encoding="utf-8")

@@ -1,0 +1,409 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Send load to an OpenAI-compatible streaming server and time its answers.
+
+The timer of a request starts when the request is written, so that the time to connect does not count as time to the
+first token. `StampedSocket` gives the time of every read.
+
+The time of a token is that of the last packet of the read that contained it, or the time of the read if there is no
+timestamp. This excludes the time that this process needs to wake up and to handle other streams, which is not caused
+by the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+try:
+    import aiohttp
+except ImportError:
+    aiohttp = None  # type: ignore[assignment,unused-ignore]
+
+from .guard import StreamGuard
+from .stats import RequestRecord
+
+HAVE_AIOHTTP = aiohttp is not None
+EVENT_END = b"\n\n"
+UNREADABLE: tuple[type[Exception], ...] = (OSError, TimeoutError) + ((aiohttp.ClientError,) if aiohttp else ())
+"""The exceptions that `fetch` raises if the server refuses the request or can't be reached."""
+SO_TIMESTAMPNS = 35
+"""The number of this option on Linux (asm-generic/socket.h); Python has no name for it."""
+STAMP = struct.Struct("@ll")
+STAMP_SPACE = socket.CMSG_SPACE(STAMP.size)
+
+
+class StampedSocket(socket.socket):
+    """A socket that keeps the time of every read until its stream takes it."""
+
+    def __init__(self, *kind: Any) -> None:
+        super().__init__(*kind)
+        self.reads: list[float] = []
+        if sys.platform == "linux":
+            self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Read as asyncio does for plain connections."""
+        data, about, _flags, _address = self.recvmsg(size, STAMP_SPACE, flags)
+        self._note(len(data), about)
+        return data
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Read as asyncio does under TLS."""
+        room = memoryview(buffer)[: nbytes or None]
+        count, about, _flags, _address = self.recvmsg_into([room], STAMP_SPACE, flags)
+        self._note(count, about)
+        return count
+
+    def _note(self, count: int, about: Iterable[tuple[int, int, bytes]]) -> None:
+        now = time.perf_counter()
+        for level, kind, value in about:
+            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+                seconds, nanoseconds = STAMP.unpack(value)
+                # The kernel's timestamp is a time of day; it is in the future if the clock was set back meanwhile.
+                now -= max(0, time.time_ns() - (seconds * 10**9 + nanoseconds)) / 1e9
+        if count:
+            self.reads.append(now)
+
+    def take(self, since: float) -> list[float]:
+        """Return the times of the reads since ``since``; the current time if there are none."""
+        taken = [moment for moment in self.reads if moment >= since]
+        self.reads.clear()
+        return taken or [time.perf_counter()]
+
+
+class Sockets(dict[int, StampedSocket]):
+    """The sockets of a connector by file descriptor, so that a response can find its socket."""
+
+    def make(self, address: tuple[Any, ...]) -> StampedSocket:
+        """Return a new socket for one of getaddrinfo's results; aiohttp calls this as its socket factory."""
+        made = StampedSocket(*address[:3])
+        made.setblocking(False)
+        self[made.fileno()] = made
+        return made
+
+    def of(self, response: aiohttp.ClientResponse) -> StampedSocket | None:
+        """Return the socket of a response, or None if no more data will arrive."""
+        transport = response.connection.transport if response.connection else None
+        return self.get(transport.get_extra_info("socket").fileno()) if transport else None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request; ``extra`` is added to the body unchanged (``ignore_eos``, ``min_tokens``, sampling)."""
+
+    prompt: str
+    max_tokens: int
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The server: base URL without ``/v1``, model, API key (never shown), seconds until a silent stream fails."""
+
+    url: str
+    model: str
+    api_key: str | None = None
+    timeout_s: float = 600.0
+
+
+@dataclass
+class Budget:
+    """When a level ends before its requests do: after ``duration_s`` seconds, or ``tokens`` tokens; 0 means never.
+
+    A stream that is cut counts with the tokens received so far, and has the finish reason ``budget``.
+    """
+
+    duration_s: float = 0.0
+    tokens: int = 0
+    spent: int = 0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def limited(self) -> bool:
+        return self.duration_s > 0 or self.tokens > 0
+
+    def spend(self, tokens: int) -> None:
+        """Count received tokens, and end the level when the token budget is spent."""
+        self.spent += tokens
+        if self.tokens and self.spent >= self.tokens:
+            self.over.set()
+
+
+class Busy(RuntimeError):
+    """The server is running requests of others, so the figures would mix both loads."""
+
+
+def _body(target: Target, request: Request, budget: Budget) -> dict[str, Any]:
+    options: dict[str, Any] = {"include_usage": True}
+    if budget.limited:
+        # A stream that is cut never receives its last event, so every event must contain the server's token count.
+        options["continuous_usage_stats"] = True
+    return {
+        "model": target.model,
+        "messages": [{"role": "user", "content": request.prompt}],
+        "max_tokens": request.max_tokens,
+        "stream": True,
+        "stream_options": options,
+        **request.extra,
+    }
+
+
+class _Reader:
+    """Parses the bytes of one stream; keeps a time for every event that contains text."""
+
+    def __init__(self, record: RequestRecord, guarded: bool, budget: Budget) -> None:
+        self.record, self.budget = record, budget
+        self.guard = StreamGuard() if guarded else None
+        self._rest = b""
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+
+    def take(self, data: bytes, moments: Sequence[float]) -> bool:
+        """Parse received data and return whether the stream should continue.
+
+        ``moments`` are the times of the reads that delivered the data. An event has the time of the read that
+        completed it. If there are more reads than events (headers alone, an event in parts), the last reads count.
+        """
+        events = (self._rest + data).replace(b"\r\n", b"\n").split(EVENT_END)
+        self._rest = events.pop()
+        late = moments[-len(events) :]
+        for number, event in enumerate(events):
+            now = late[number * len(late) // len(events)]
+            for line in event.split(b"\n"):
+                if line.startswith(b"data:") and not self._event(line[5:].strip(), now):
+                    return False
+        return True
+
+    def _event(self, raw: bytes, now: float) -> bool:
+        if raw == b"[DONE]":
+            return True
+        try:
+            value = json.loads(raw)
+        except ValueError:
+            self.record.error_class, self.record.error = "server", f"not JSON in the stream: {raw[:80]!r}"
+            return False
+        if "error" in value:
+            self.record.error_class, self.record.error = "server", str(value["error"])[:300]
+            return False
+        usage = value.get("usage")
+        if usage:
+            counted = usage.get("completion_tokens") or self.record.output_tokens
+            self.budget.spend(counted - self.record.output_tokens)
+            self.record.output_tokens = counted
+            self.record.prompt_tokens = usage.get("prompt_tokens") or self.record.prompt_tokens
+        for choice in value.get("choices") or ():
+            delta = choice.get("delta") or {}
+            content = delta.get("content") or ""
+            # SGLang uses the first name; vLLM and OpenRouter now use the second.
+            reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
+            self.record.finish_reason = choice.get("finish_reason") or self.record.finish_reason
+            if not content and not reasoning:
+                continue
+            self.record.chunk_times.append(now)
+            self._content.append(content)
+            self._reasoning.append(reasoning)
+            found = self.guard.feed(content or reasoning) if self.guard else None
+            if found:
+                self.record.garbage = asdict(found)
+                return False
+        return True
+
+    def close(self) -> None:
+        """Write the collected text into the record; without usage data each chunk counts as one token."""
+        self.record.content, self.record.reasoning = "".join(self._content), "".join(self._reasoning)
+        if not self.record.output_tokens:
+            self.record.output_tokens, self.record.counted_by = len(self.record.chunk_times), "chunks"
+
+
+def _written() -> aiohttp.TraceConfig:
+    """Trace hook: start the timer after the last request byte is written."""
+    config = aiohttp.TraceConfig()
+
+    async def sent(_session: aiohttp.ClientSession, context: Any, _chunk: Any) -> None:
+        context.trace_request_ctx.sent = time.perf_counter()
+
+    config.on_request_chunk_sent.append(sent)
+    return config
+
+
+async def _run_one(
+    session: aiohttp.ClientSession,
+    sockets: Sockets,
+    target: Target,
+    request: Request,
+    index: int,
+    guarded: bool,
+    budget: Budget,
+) -> RequestRecord:
+    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+    body = json.dumps(_body(target, request, budget)).encode()
+    headers["Content-Type"] = "application/json"
+    record = RequestRecord(index=index, sent=time.perf_counter())
+    reader = _Reader(record, guarded, budget)
+    try:
+        url = f"{target.url}/v1/chat/completions"
+        async with session.post(url, data=body, headers=headers, trace_request_ctx=record) as response:
+            if response.status != 200:
+                record.error_class = "server"
+                record.error = f"HTTP {response.status}: {(await response.text())[:300]}"
+                return record
+            stamped = sockets.of(response)
+            async for data in response.content.iter_any():
+                if not reader.take(data, stamped.take(record.sent) if stamped else [time.perf_counter()]):
+                    break
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        record.error_class, record.error = "infrastructure", f"{type(error).__name__}: {error}"[:300]
+    except asyncio.CancelledError:
+        if not budget.over.is_set():
+            raise
+        record.finish_reason = "budget"
+    finally:
+        reader.close()
+    if not record.error_class and record.garbage is None and record.finish_reason is None:
+        record.error_class, record.error = "infrastructure", "the stream ended without a finish reason"
+    return record
+
+
+async def run_level(
+    target: Target,
+    requests: Iterable[Request],
+    concurrency: int,
+    guarded: bool = True,
+    budget: Budget | None = None,
+) -> list[RequestRecord]:
+    """Send the requests, at most ``concurrency`` at a time, and return their records in the order of the requests.
+
+    With a budget ``requests`` may be endless; a stream that was cut before its first token is left out.
+    """
+    queue = iter(enumerate(requests))
+    budget = budget or Budget()
+    records: list[RequestRecord] = []
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=target.timeout_s)
+    sockets = Sockets()
+    connector = aiohttp.TCPConnector(limit=concurrency, socket_factory=sockets.make)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, trace_configs=[_written()]) as session:
+
+        async def worker() -> None:
+            for index, request in queue:
+                record = await _run_one(session, sockets, target, request, index, guarded, budget)
+                if record.finish_reason != "budget" or record.chunk_times:
+                    records.append(record)
+                if budget.over.is_set():
+                    return
+                if record.error_class == "infrastructure" and budget.limited:
+                    return
+
+        workers = [asyncio.ensure_future(worker()) for stream in range(concurrency)]
+        limit = asyncio.ensure_future(_ends(budget))
+        try:
+            await asyncio.wait([limit, asyncio.ensure_future(_all(workers))], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            limit.cancel()
+            for one in workers:
+                one.cancel()
+            outcomes = await asyncio.gather(*workers, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+    return sorted(records, key=lambda r: r.index)
+
+
+async def _all(workers: Sequence[asyncio.Future[None]]) -> None:
+    """Return when every worker has finished or one has failed."""
+    await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+
+
+async def _ends(budget: Budget) -> None:
+    """Return when the budget is spent; without a budget the level ends with its requests."""
+    try:
+        await asyncio.wait_for(budget.over.wait(), budget.duration_s or None)
+    except TimeoutError:
+        budget.over.set()
+
+
+async def fetch(target: Target, path: str) -> str:
+    """Return the body of one GET; raises aiohttp.ClientError if the server refuses the request or can't be reached."""
+    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with (
+        aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+        session.get(f"{target.url}{path}") as response,
+    ):
+        response.raise_for_status()
+        return await response.text()
+
+
+SECRET = ("key", "token", "password", "secret")
+SECRET_FLAG = re.compile(r"(--[\w-]*(?:key|token|password|secret)[ =])\S+")
+"""A secret among the words of a command line, for example in SGLang's launch_command (0.5.20 and newer)."""
+PATHS = ("/server_info", "/get_server_info")
+"""The second name is that of releases up to 0.5.11."""
+
+NO_JSON: tuple[type[Exception], ...] = (ValueError,)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return cleaned(value)
+    if isinstance(value, list):
+        return [_shown(v) for v in value]
+    return SECRET_FLAG.sub(r"\1…", value) if isinstance(value, str) else value
+
+
+def cleaned(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are set in a server's answer, without possible secrets at any depth."""
+    kept = {}
+    for key, value in info.items():
+        counts = isinstance(value, (int, float))
+        if value is None or key == "internal_states" or (any(s in key.lower() for s in SECRET) and not counts):
+            continue
+        kept[key] = _shown(value)
+    return kept
+
+
+async def server_info(target: Target) -> dict[str, Any]:
+    """Return the server's settings, or an empty result if it is not SGLang or can't be reached."""
+    for path in PATHS:
+        try:
+            answer = json.loads(await fetch(target, path))
+        except UNREADABLE + NO_JSON:
+            continue
+        if isinstance(answer, dict):
+            return cleaned(answer)
+    return {}
+
+
+def graphs_expected(info: Mapping[str, Any]) -> bool:
+    """Return whether this server should decode in CUDA graphs: false if they were disabled or there is no GPU."""
+    off = bool(info.get("disable_cuda_graph") or info.get("disable_decode_cuda_graph"))
+    disabled = info.get("cuda_graph_backend_decode") == "disabled"
+    return not (off or disabled or info.get("device") == "cpu")
+
+
+def draft_tokens(info: Mapping[str, Any]) -> int | None:
+    """Return how many tokens the server verifies per step, including the target's own; None without drafts."""
+    return info.get("speculative_num_draft_tokens")
+
+
+def longest_step(info: Mapping[str, Any]) -> int | None:
+    """Return the maximum of tokens that one verify step can accept: one more than the depth of the tree of drafts."""
+    most, depth = draft_tokens(info), info.get("speculative_num_steps")
+    tree = (info.get("speculative_eagle_topk") or 1) > 1
+    return min(most, depth + 1) if most and depth and tree else most
+
+
+async def served_model(target: Target) -> str:
+    """Return the name under which the server serves its model. Raises OSError or ValueError if it reports none."""
+    cards = json.loads(await fetch(target, "/v1/models")).get("data") or []
+    if not cards:
+        raise ValueError(f"{target.url}/v1/models lists no model")
+    return str(cards[0]["id"])

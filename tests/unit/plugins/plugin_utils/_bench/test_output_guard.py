@@ -1,0 +1,64 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.guard import StreamGuard, judge_text, periodic_runs
+from output_corpus import GARBAGE, HEALTHY, INTRO, prose
+
+
+def test_the_corpus_is_as_large_as_it_claims() -> None:
+    assert len(GARBAGE) >= 30
+    assert len(HEALTHY) >= 50
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_is_caught(name: str) -> None:
+    findings = judge_text(GARBAGE[name])
+    assert findings
+    assert all(0 <= f.at <= len(GARBAGE[name]) and f.detail for f in findings)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_output_passes(name: str) -> None:
+    assert judge_text(HEALTHY[name]) == []
+
+
+def test_the_offset_tells_where_the_loop_begins() -> None:
+    found = judge_text(INTRO + "We need to consider the network. " * 30)[0]
+    assert found.kind == "suffix_loop"
+    assert abs(found.at - len(INTRO)) <= 2
+
+
+def test_a_run_is_reported_with_its_smallest_period() -> None:
+    runs = list(periodic_runs("xyz" + "abcd" * 10 + "!?"))
+    assert [(r.period, r.start, r.length) for r in runs] == [(4, 3, 40)]
+
+
+def stream(text: str, size: int = 4) -> StreamGuard:
+    guard = StreamGuard()
+    for i in range(0, len(text), size):
+        guard.feed(text[i : i + size])
+    return guard
+
+
+@pytest.mark.parametrize("name", ["bang", "bang-after-warm-up", "one-word", "sentence", "unk-tokens", "chinese-loop"])
+def test_a_live_stream_is_stopped_early(name: str) -> None:
+    assert stream(GARBAGE[name]).finding is not None
+
+
+def test_exclamation_marks_are_caught_within_the_first_chunks() -> None:
+    guard = StreamGuard()
+    seen = next(i for i in range(100) if guard.feed("!"))
+    assert seen < 32
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_live_stream_goes_on(name: str) -> None:
+    assert stream(HEALTHY[name]).finding is None
+
+
+def test_a_live_guard_remembers_its_finding() -> None:
+    guard = stream("!" * 200)
+    assert guard.feed(prose(2)) is guard.finding is not None

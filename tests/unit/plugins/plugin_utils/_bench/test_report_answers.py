@@ -1,0 +1,130 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the answers at the top of a report, and that page, Markdown and pictures have them in the same order."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.plots import pictures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import answers, markdown, page
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import Report, Row, traffic
+
+PROVEN = {"transport": {"satisfied": True, "msg": "4 of 4 ranks on NET/IB"}}
+
+
+def row(name: str, rates: dict[str, list[float]], **more: Any) -> Row:
+    measured = [{"judged": True, "workload": {"name": workload}} for workload in rates]
+    fields: dict[str, Any] = {"environment": PROVEN, "measurements": measured} | more
+    return Row(name, {"steps": name, "transport": "roce"}, key=name, rates=rates, **fields)
+
+
+def sweep(*rows: Row, source: str = "") -> Report:
+    return Report("mine", list(rows), source=source)
+
+
+FAST = {"c0-n1": [30.0, 30.1, 29.9], "c0-n8": [200.0, 201.0, 199.0]}
+SLOW = {"c0-n1": [20.0, 20.1, 19.9], "c0-n8": [160.0, 161.0, 159.0]}
+
+
+def test_a_sweep_says_what_won_by_how_much_and_that_it_can_be_trusted() -> None:
+    found = answers(sweep(row("none", SLOW), row("4", FAST), row("7", {}, status="garbage")))
+    assert found.parts == {
+        "What won?": ["Fastest at all 2 loads: steps 4, RoCE."],
+        "By how much?": [
+            "1 stream: 30.00 tok/s, 50.0% more than with steps none (20.00).",
+            "8 streams: 200.00 tok/s, 25.0% more than with steps none (160.00).",
+        ],
+        "Can I trust it?": [
+            "Yes.",
+            "Every figure has 3 or more repetitions; repetitions differ by up to 1.2%.",
+            "Every lead exceeds the spread of the repetitions.",
+            "The transport of every rank is proven: 4 of 4 ranks on NET/IB.",
+            "All ranked answers were checked, and none is broken.",
+            "Not ranked, with reasons below: 1 garbage; of 3 cells.",
+        ],
+    }
+
+
+def test_a_single_run_has_the_same_three_answers() -> None:
+    times = {("c0-n8", "ttft_s"): [0.5], ("c0-n8", "itl_s"): [0.025]}
+    found = answers(sweep(row("4", FAST, figures=times)))
+    assert found.won == ["Only one cell was measured: steps 4, RoCE."]
+    last = "8 streams: 200.00 tok/s, first token after 0.500 s, 25.0 ms between tokens."
+    assert found.lead == ["1 stream: 30.00 tok/s.", last]
+    assert found.trust == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("other", "doubt"),
+    [
+        (row("2", {"c0-n8": [198.0, 202.0, 199.0]}), "within the spread: not distinguishable from steps 2, RoCE."),
+        (row("2", {"c0-n8": [150.0]}), "Some figures have only 1 repetition, so a lead can be chance"),
+        (row("2", {"c0-n8": [150.0] * 3}, environment={}), "The transport is not proven for steps 2, RoCE."),
+        (
+            row("2", {"c0-n8": [150.0] * 3}, measurements=[{"judged": False, "workload": {"name": "c0-n8"}}]),
+            "Not all answers were checked",
+        ),
+        (row("2", {"c0-n8": [150.0] * 3}, outcomes={"c0-n8": {"ok": 7, "failed": 1}}), "1 of 8 requests failed."),
+    ],
+)
+def test_each_weakness_is_a_doubt(other: Row, doubt: str) -> None:
+    found = answers(sweep(row("4", {"c0-n8": FAST["c0-n8"]}), other))
+    assert found.trust == "In part: 1 doubt."
+    assert [text for good, text in found.checks if good is False and doubt in text]
+
+
+def test_winners_that_differ_by_load_are_named_with_the_best_for_mixed_traffic() -> None:
+    report = sweep(row("2", {"c0-n1": [30.0], "c0-n8": [100.0]}), row("4", {"c0-n1": [20.0], "c0-n8": [101.0]}))
+    won = ["Fastest at 1 stream: steps 2, RoCE.", "Fastest at 8 streams: steps 4, RoCE."]
+    assert answers(report).won == [*won, "Best for mixed traffic: steps 2, RoCE, never below 99% of the fastest."]
+
+
+def test_many_loads_are_summarised() -> None:
+    rates = {f"c0-n{n}": [10.0 * n] for n in (1, 2, 4, 8)}
+    found = answers(sweep(row("2", rates), row("4", {w: [2 * v for v in r] for w, r in rates.items()})))
+    assert found.lead == ["steps 4, RoCE: 20.00 to 160.00 tok/s, 100.0% more than the next best."]
+
+
+def test_published_figures_are_not_proven() -> None:
+    checks = answers(sweep(row("2", FAST), source="a forum")).checks
+    assert (False, "These figures were published elsewhere: their transport is not proven.") in checks
+
+
+def test_without_a_valid_result_the_reasons_are_the_answer() -> None:
+    found = answers(sweep(row("2", {}, status="crash", reason="illegal instruction")))
+    assert found.parts == {
+        "What won?": ["Nothing: no cell has a valid result."],
+        "By how much?": ["There is no figure."],
+        "Can I trust it?": ["No.", "steps 2, RoCE: crash: illegal instruction"],
+    }
+    assert "Nothing: no cell" in markdown(sweep())
+    assert pictures(sweep()) == []
+
+
+@pytest.mark.parametrize("report", [sweep(row("2", SLOW), row("4", FAST)), sweep(row("4", FAST))], ids=["sweep", "one"])
+def test_the_order_is_answers_then_pictures_then_tables(report: Report) -> None:
+    text = page([(report, pictures(report))])
+    places = [text.index(part) for part in ("What won?", "By how much?", "Can I trust it?", "<svg", "<table")]
+    assert places == sorted(places)
+    said = markdown(report)
+    assert said.index("Can I trust it?") < said.index("## Throughput")
+    for answer in answers(report).lines:
+        assert all(part in said for part in answer.split("? ", 1)[1].split(". ")[:1])
+
+
+def test_workloads_have_names_for_people() -> None:
+    assert traffic("c0-n1") == "1 stream"
+    assert traffic("c32768-n8") == "8 streams, 32k context"
+    assert traffic("c3000-n2") == "2 streams, 3,000 context"
+    assert (traffic("all"), traffic("mixed"), traffic("prose")) == ("all workloads", "mixed traffic", "prose")
+
+
+def test_series_differ_without_colour_and_the_two_widths_share_no_ids() -> None:
+    (first, *_others) = pictures(sweep(row("2", SLOW), row("4", FAST)))
+    assert "stroke-dasharray" in first["wide"]
+    wide, narrow = (set(re.findall(r'id="([hmp][0-9a-f]{10})"', first[width])) for width in ("wide", "narrow"))
+    assert wide and narrow and wide.isdisjoint(narrow)

@@ -1,0 +1,207 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge odd hosts: everything that a host may leave out or send in another form, in every combination of two."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import Host, Settings, shape_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import check_hosts, format_report
+from preflight_samples import GOOD, PF
+
+Damage = Callable[[dict[str, Any]], None]
+PFS = ("enp1s0f0np0", "enP2p1s0f0np0")
+RAILS = {PFS[0]: "rail0", PFS[1]: "rail1"}
+
+
+def sets(**facts: Any) -> Damage:
+    return lambda raw: raw.update(copy.deepcopy(facts))
+
+
+def drops(*names: str) -> Damage:
+    return lambda raw: [raw.pop(name, None) for name in names] and None
+
+
+def no_systemd(raw: dict[str, Any]) -> None:
+    raw.update(network_services=None, runtime_memlock=None, time_synchronized=None)
+
+
+def no_sysfs(raw: dict[str, Any]) -> None:
+    raw.update(pfs=[], wifi=[], iommu=False, cgroup_version=None)
+    raw["rdma"] = {"devices": [], "device_nodes": 0, "shared_mode": None}
+
+
+def within(*path: Any, value: Any) -> Damage:
+    """Return a damage that replaces a part of the facts, if an earlier damage left it there."""
+
+    def damage(raw: dict[str, Any]) -> None:
+        place: Any = raw
+        for step in path[:-1]:
+            try:
+                place = place[step]
+            except (KeyError, IndexError, TypeError):
+                return
+        if isinstance(place, (dict, list)) and place:
+            place[path[-1]] = value
+
+    return damage
+
+
+# What a host may lack or send, and the rule that must say so.
+ODD: dict[str, tuple[Damage, str]] = {
+    "no systemd": (no_systemd, "preflight.facts.unknown"),
+    "systemd knows one unit": (
+        within("network_services", value={"NetworkManager.service": {"ActiveState": "active"}}),
+        "preflight.network.manager",
+    ),
+    "no services": (sets(network_services={}), "preflight.facts.unknown"),
+    "no driver": (sets(gpu_driver=None, gpus=None, gpu_runtime=None), "preflight.gpu.no_driver"),
+    "no GPU": (sets(gpus=[]), "preflight.gpu.none"),
+    "no sysfs": (no_sysfs, "preflight.cgroup.unknown"),
+    "no time": (sets(time_synchronized=None, clock_offset_s=None), "preflight.time.unsynchronized"),
+    "one half": (drops(*sorted(GOOD)[::2]), "preflight.facts.shape"),
+    "the other half": (drops(*sorted(GOOD)[1::2]), "preflight.facts.shape"),
+    "first half": (drops(*sorted(GOOD)[: len(GOOD) // 2]), "preflight.facts.shape"),
+    "second half": (drops(*sorted(GOOD)[len(GOOD) // 2 :]), "preflight.facts.shape"),
+    "everything is text": (lambda raw: raw.update(dict.fromkeys(raw, "x")), "preflight.facts.shape"),
+    "everything is a list": (lambda raw: raw.update({name: [1] for name in raw}), "preflight.facts.shape"),
+    "everything is empty": (lambda raw: raw.update(dict.fromkeys(raw)), "preflight.facts.shape"),
+    "a port without details": (sets(pfs=[{"name": PFS[0]}]), "preflight.facts.shape"),
+    "ports in words": (sets(pfs=["enp1s0f0np0", {}]), "preflight.facts.shape"),
+    "a rate in words": (within("pfs", 0, "rate_gbps", value="fast"), "preflight.facts.shape"),
+    "a GPU in words": (sets(gpus=["NVIDIA GB10"]), "preflight.facts.shape"),
+    "no disk answers": (
+        sets(disks=[{"path": "/srv", "device": None, "total_gib": None, "free_gib": None}]),
+        "preflight.storage.space",
+    ),
+    "a release without an end": (sets(kernel="7" * 100_000), "preflight.facts.shape"),
+    "an endless sum": (within("gpus", 0, "clock_mhz", value=10**400), "preflight.facts.shape"),
+    "an infinite slowdown": (
+        sets(gpus=[{**GOOD["gpus"][0], "slowdown": float("inf"), "max_clock_mhz": float("nan")}]),
+        "preflight.facts.shape",
+    ),
+    "a cluster with half of its settings": (
+        sets(kubernetes={**GOOD["kubernetes"], "settings": {"data-dir": "/srv/k3s"}}),
+        "preflight.kubernetes.encryption",
+    ),
+    "no addresses": (sets(addresses={}, interfaces=[]), "preflight.facts.unread"),
+}
+
+
+FULL = shape_facts(GOOD | {"disks": [{"path": "/srv", "device": 1, "total_gib": 100.0, "free_gib": 1.0}]})[0]
+
+
+def judged(raw: Any) -> tuple[list[str], list[str], str]:
+    """Return the rules about an odd host, those about another host with a full disk, and the report."""
+    settings = Settings(rdma_mode="restricted")
+    facts, misread = shape_facts(raw)
+    odd = Host("spark1", facts, server=True, pfs=PFS, rails=RAILS, settings=settings, misread=misread)
+    other = replace(odd, name="spark2", facts=FULL, misread=())
+    findings = check_hosts([odd, other], {})
+    rules = {name: [one.rule for one in findings if one.where == name] for name in ("spark1", "spark2")}
+    return rules["spark1"], rules["spark2"], format_report([odd, other], findings, 100)
+
+
+def test_good_facts_are_not_changed() -> None:
+    assert shape_facts(GOOD) == (GOOD, [])
+    assert set(GOOD) == set(Facts.__annotations__)
+    assert set(PF) == set(GOOD["pfs"][0])
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_host_has_its_finding(name: str) -> None:
+    damage, rule = ODD[name]
+    raw = copy.deepcopy(GOOD)
+    damage(raw)
+    own, _others, _report = judged(raw)
+    assert rule in own
+
+
+@pytest.mark.parametrize("one", ODD)
+def test_two_oddities_at_once_cost_no_finding_of_another_host(one: str) -> None:
+    for two in ODD:
+        raw = copy.deepcopy(GOOD)
+        ODD[one][0](raw)
+        ODD[two][0](raw)
+        own, others, report = judged(raw)
+        assert own, two
+        assert others == ["preflight.storage.space"], two
+        assert "spark2: Ubuntu 24.04.3 LTS, kernel 6.14.0-1013-nvidia; 1 error" in report, two
+
+
+@pytest.mark.parametrize("raw", [{}, [], "", 3, True])
+def test_facts_that_are_none_at_all(raw: Any) -> None:
+    own, others, _report = judged(raw)
+    # Without a user nobody knows whether the others could be read.
+    assert own == ["preflight.user.not_root", "preflight.facts.shape"]
+    assert others == ["preflight.storage.space"]
+
+
+FORMS = [None, "x", 7, [], {}, [[]], {"x": []}, True]
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_each_fact_may_have_any_form(name: str) -> None:
+    for value in FORMS:
+        _own, others, _report = judged(copy.deepcopy(GOOD) | {name: value})
+        assert others == ["preflight.storage.space"], value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fits"),
+    [
+        ("kernel", "7" * 4096, True),
+        ("kernel", "7" * 4097, False),
+        ("memory_kib", 2**63 - 1, True),
+        ("memory_kib", 2**63, False),
+        ("interfaces", ["x"] * 10_000, True),
+        ("interfaces", ["x"] * 10_001, False),
+        ("packages", dict.fromkeys(map(str, range(10_000)), "1"), True),
+        ("packages", dict.fromkeys(map(str, range(10_001)), "1"), False),
+        ("clock_offset_s", 3, True),
+        ("clock_offset_s", True, False),
+        ("iommu", 1, False),
+    ],
+)
+def test_a_fact_has_a_largest_size(name: str, value: Any, fits: bool) -> None:
+    facts: Any
+    facts, misread = shape_facts(copy.deepcopy(GOOD) | {name: value})
+    assert (misread == [], facts[name] == value) == (fits, fits)
+
+
+def test_what_is_absent_is_empty_or_unknown() -> None:
+    facts: Any = shape_facts({"pfs": [{}], "rdma": {}, "swap": [{}], "listeners": [{}]})[0]
+    port = facts["pfs"][0]
+    assert (port["total_vfs"], port["num_vfs"], port["carrier"], port["rate_gbps"]) == (0, 0, False, None)
+    assert (facts["user"]["uid"], facts["iommu"], facts["rdma"]["device_nodes"]) == (None, False, 0)
+    assert (facts["swap"], facts["listeners"]) == (
+        [{"name": "", "kind": "", "kib": 0}],
+        [{"port": 0, "process": None}],
+    )
+
+
+def test_what_is_wrong_is_named_and_what_is_right_is_kept() -> None:
+    raw = copy.deepcopy(GOOD)
+    raw["pfs"][1]["rate_gbps"] = True
+    raw["swap"] = [{"name": "/swap.img", "kind": "file", "kib": 5}, "x"]
+    raw["user"]["sudo_from"] = 3
+    raw["runtime_memlock"] = {"k3s.service": None, "x.service": "y", "docker.service": 5}
+    raw["listeners"] = {"port": 1}
+    del raw["netplan"]["files"], raw["arch"]
+    facts, misread = shape_facts(raw)
+    assert misread == [
+        *("user.sudo_from", "arch", "swap", "runtime_memlock", "pfs.rate_gbps", "listeners", "netplan.files")
+    ]
+    assert facts["pfs"][0] == GOOD["pfs"][0]
+    assert facts["pfs"][1]["rate_gbps"] is None
+    assert facts["swap"] == [{"name": "/swap.img", "kind": "file", "kib": 5}]
+    assert facts["user"] == {"uid": 0, "name": "root", "sudo_from": None}
+    assert facts["runtime_memlock"] == {"k3s.service": None, "docker.service": 5}
+    assert (facts["listeners"], facts["netplan"], facts["arch"]) == ([], {"error": None, "files": []}, "")

@@ -1,0 +1,160 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Count lines and repetitions of what a failed run ends with: the lab's faults, pings, bandwidths, waits and pulls."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_all
+from ansible_collections.gb10.cluster.plugins.modules import pods_wait
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import HEIGHT, render, render_text
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.check_matrix import ping_verdict
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import group_screen, proof_screen
+from failed_group import CLOSED, EXPECT, GROUP, TCP, UNREACHABLE, failed_group, log, pod
+from kube_samples import FakeApi
+
+WIDTH = 100
+# Words in a row that may not stand on a screen twice
+RUN = 7
+RECORDED = json.loads((Path(__file__).parents[3] / "fixtures" / "screens" / "unprivileged.json").read_text())
+NO_NETWORK = (
+    'cannot find a network-attachment-definition (gb10-rail1-vf0) in namespace (gb10-serving): "gb10-rail1-vf0"'
+)
+FAULTS: dict[str, dict[str, Any]] = {
+    "unprivileged, as recorded": RECORDED,
+    "unprivileged": failed_group([TCP] * 4),
+    "no-vf-address": failed_group([UNREACHABLE] * 4),
+    "no-vf-address on one rank": failed_group([UNREACHABLE, CLOSED, CLOSED, CLOSED]),
+    "missing-nad": failed_group(
+        [()] * 4,
+        events=[f"Pod {pod(0)}: FailedCreatePodSandBox: {NO_NETWORK}"],
+        **{f"rank{rank}": "waits for its network" for rank in range(4)},
+    ),
+}
+
+
+def proof(said: list[tuple[str, ...]]) -> str:
+    """Return the screen of a proof that failed with these lines of NCCL."""
+    logs = {}
+    for rank, lines in enumerate(said):
+        logs[pod(rank)] = NcclLog(one_start=True)
+        logs[pod(rank)].read(BytesIO("\n".join(log(rank, lines)).encode()).read)
+        for process in logs[pod(rank)].processes:
+            process.pod = pod(rank)
+    judged = judge_all(logs, EXPECT, {pod(rank): rank for rank in range(len(said))})
+    ranks = [{"pod": pod(rank), "node": f"spark{rank + 1}"} for rank in range(len(said))]
+    found = {"findings": [], "counters": {"agrees": True, "rdma_bytes": 0, "tcp_bytes": 4.2e9, "msg": ""}, "ledger": {}}
+    found |= judged | {"reason": judged["msg"], "evidence_files": ["results/t/rank0.log", "results/t/proof.json"]}
+    return render(proof_screen(found, {"instance": GROUP, "transport": "roce", "ranks": ranks}, ""), WIDTH)
+
+
+def ping(nodes: int, layer: str, reason: str) -> str:
+    """Return the message of pings between all hosts that all fail for one reason."""
+    hosts = [f"spark{number}" for number in range(1, nodes + 1)]
+    results: dict[str, Any] = {
+        one: [
+            {"host": one, "peer": two, "rail": rail, "vf_index": vf, "ok": False, "layer": layer}
+            | {"reason": reason.format(one=one, two=two, address=f"10.10{vf}.0.{number}")}
+            for number, two in enumerate(hosts)
+            if two != one
+            for rail in ("rail0", "rail1")
+            for vf in (0, 1)
+        ]
+        for one in hosts
+    }
+    return render_text(ping_verdict(results, hosts)["msg"], WIDTH, details="results/failed-pings.txt")
+
+
+def pods(count: int, reason: str, message: str) -> FakeApi:
+    state = {"waiting": {"reason": reason, "message": message}}
+    names = [f"gb10-multus-{number:05}" for number in range(count)]
+    events = [
+        {"type": "Warning", "reason": "Failed", "message": f"{message} for {name}", "count": 9}
+        | {"involvedObject": {"kind": "Pod", "name": name, "uid": name}, "lastTimestamp": f"2026-11-28T20:00:{at:02}Z"}
+        for at, name in enumerate(names)
+    ]
+    listed = [
+        {
+            "metadata": {"name": name, "uid": name, "labels": {}},
+            "spec": {"nodeName": f"spark{number + 1}", "containers": []},
+            "status": {"phase": "Pending", "containerStatuses": [{"name": "multus", "state": state}]},
+        }
+        for number, name in enumerate(names)
+    ]
+    return FakeApi(pods=listed, events=events)
+
+
+REFUSED = 'failed to pull and unpack image "ghcr.io/x:v1": 403 Forbidden'
+TEXTS = {
+    **{f"group, {name}": render(group_screen(result, GROUP), WIDTH) for name, result in FAULTS.items()},
+    "proof, unprivileged": proof([TCP] * 4),
+    "proof, no-vf-address": proof([UNREACHABLE] * 4),
+    "proof, no-vf-address on one rank": proof([UNREACHABLE, CLOSED, CLOSED, CLOSED]),
+    "pings of 4 hosts": ping(
+        4, "mtu", "{two} at {address} drops packets of 8972 bytes that {one} sends: raise its MTU"
+    ),
+    "pings of 16 hosts": ping(16, "link", "no answer from {address} ({two}), whose port has no link: check its cable"),
+    "pings of 40 hosts": ping(
+        40, "mtu", "{two} at {address} drops packets of 8972 bytes that {one} sends: raise its MTU"
+    ),
+}
+
+
+def check(text: str) -> None:
+    """Fail if a text is higher or wider than a screen, or says something twice."""
+    lines, words = text.splitlines(), text.split()
+    assert 0 < len(lines) <= HEIGHT
+    assert max(map(len, lines)) <= WIDTH
+    runs = Counter(" ".join(words[at : at + RUN]) for at in range(len(words) - RUN + 1))
+    assert [run for run, count in runs.items() if count > 1 and any(map(str.isalpha, run.split()))] == []
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_failure_is_one_screen_that_repeats_nothing(name: str) -> None:
+    check(TEXTS[name])
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if name.startswith(("group, unp", "proof, unp"))])
+def test_four_ranks_over_tcp_take_at_most_eight_lines_with_one_cause_and_one_remedy(name: str) -> None:
+    lines = TEXTS[name].splitlines()
+    assert len(lines) <= 8
+    assert sum(line.startswith("Cause") for line in lines) == sum(line.startswith("What to do") for line in lines) == 1
+    assert lines[0].startswith(f"All 4 ranks of group {GROUP} talk TCP instead of RoCE")
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if not name.startswith("pings")])
+def test_every_fault_of_the_lab_comes_with_something_to_do(name: str) -> None:
+    assert TEXTS[name].count("What to do: ") == 1
+
+
+@pytest.mark.usefixtures("simulated_clock")
+@pytest.mark.parametrize("count", [1, 4, 40])
+def test_a_wait_for_pods_that_have_the_same_trouble_says_it_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    pods(count, "ImagePullBackOff", REFUSED).install(monkeypatch)
+    given = {"kubeconfig": "/none", "context": "gb10", "namespace": "kube-system", "label_selector": "app=multus"}
+    with patch_module_args(given | {"count": count, "timeout": 1}), pytest.raises(SystemExit):
+        pods_wait.main()
+    message = json.loads(capsys.readouterr().out)["msg"]
+    assert message.count("403 Forbidden") == 1
+    check(render_text(message, WIDTH, details="results/failed-pods-wait.txt"))
+
+
+def test_a_pull_that_all_nodes_wait_for_names_its_cause_once() -> None:
+    api = pods(16, "ErrImagePull", REFUSED)
+    assert isinstance(api.pods, list)
+    (line,) = pod_lines(api.pods, api.events)
+    assert line.count("403 Forbidden") == 1
+    assert line.startswith("pods gb10-multus-00000 on spark1, gb10-multus-00001 on spark2, ")
+    assert " and 12 more: Pending, ErrImagePull: " in line

@@ -1,0 +1,134 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test what the plan says about the memory that a load takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Taken
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import (
+    files_in_memory,
+    load_peak,
+    threads_of,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import launch_key
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
+from serving_samples import plan
+
+KEY = launch_key(plan())
+NO_MMAP = {"weight_loader_disable_mmap": True}
+SPLIT = {"model_loader_extra_config": {"enable_multithread_load": False}}
+
+
+def resolved(weights: float, swap: float = 0, draft: float | None = None, **args: Any) -> ResolvedProfile:
+    """Return a group whose weights take so many GiB of each node of 119 GiB."""
+    sizes = {"total_gib": 119.0, "available_gib": 103.0, "most_gib": 109.0, "static_gib": 90.0, "load_gib": 1.0}
+    memory = {**sizes, "weights_gib": weights, "draft_gib": draft, "download_gb": 300.0}
+    shipped = resolve(load_profile("gemma-4-31b-it", []))
+    return replace(shipped, memory=memory, server_args=args, swap_gib=swap)
+
+
+def taken(state: str = "ready", key: str = KEY, gib: float = 101.5, at: str = "2026-11-29T08:00:00Z") -> Taken:
+    return Taken(key=key, state=state, phase="graphs", at=at, total_gib=119.7, before_gib=9.8, taken_gib=gib)
+
+
+@pytest.mark.parametrize(("threads", "counted"), [(0, 3.0), (1, 2.13), (2, 4.13), (4, 8.0)])
+def test_the_loader_never_held_more_files_than_the_rule_says_and_hardly_less(threads: int, counted: float) -> None:
+    """Counted with the loader of SGLang 0.5.23 and eight files."""
+    assert counted <= files_in_memory(threads) <= counted + 1
+
+
+@pytest.mark.parametrize(
+    ("args", "threads"),
+    [
+        ({}, 8),
+        ({"model_loader_extra_config": {"num_threads": 2}}, 2),
+        ({"model_loader_extra_config": '{"num_threads": 3}'}, 3),
+        (SPLIT, 0),
+        ({"model_loader_extra_config": "{"}, 8),
+        ({"model_loader_extra_config": "[]"}, 8),
+        ({"model_loader_extra_config": {"num_threads": "two"}}, 8),
+    ],
+)
+def test_threads_are_those_that_sglang_would_start(args: dict[str, Any], threads: int) -> None:
+    assert threads_of(args) == threads
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        (resolved(80), None),
+        (resolved(40, **NO_MMAP), ("warning", "num_threads 5 would fit")),
+        (resolved(22, **NO_MMAP), ("warning", "num_threads 7 would fit")),
+        (resolved(40, swap=64, **NO_MMAP), None),
+        (resolved(80, draft=8, **NO_MMAP), ("warning", "no number of threads would fit")),
+        (resolved(80, draft=14, **NO_MMAP), ("error", "no number of threads would fit")),
+        (resolved(80, **NO_MMAP, **SPLIT), None),
+    ],
+)
+def test_a_loader_that_may_not_fit_is_told_with_the_threads_that_do(
+    group: ResolvedProfile, said: tuple[str, str] | None
+) -> None:
+    findings = load_peak(group, plan(), {}, {}, full=False)[1]
+    found = [(one.severity, one.reason.rpartition("; ")[2]) for one in findings]
+    assert found == ([said] if said else [])
+
+
+def test_the_arithmetic_is_shown_with_what_it_leaves_out() -> None:
+    lines, _findings = load_peak(resolved(80, draft=2), plan(), {}, {}, full=True)
+    assert lines == [
+        "load: 16.0 GiB before it + 80.0 of weights + 2.0 of the draft + 0.0 in the loader (files are mapped) = 98.0 of"
+        " 119.0; 106.0 with the caches. Graphs and compilers are not modelled"
+    ]
+
+
+def test_small_checkpoints_have_no_more_files_than_they_have() -> None:
+    group = resolved(1, **NO_MMAP)
+    small = replace(group, memory={**group.memory, "download_gb": 1.0})
+    assert "(2 files of up to 0.9 with 8 threads)" in load_peak(small, plan(), {}, {}, full=True)[0][0]
+
+
+@pytest.mark.parametrize("unknown", ["load_gib", "weights_gib"])
+def test_where_gpus_have_their_own_memory_or_the_weights_are_unknown_nothing_is_said(unknown: str) -> None:
+    group = resolved(80, **NO_MMAP)
+    assert load_peak(replace(group, memory={**group.memory, unknown: None}), plan(), {}, {}, full=True) == ([], [])
+
+
+def test_what_was_counted_replaces_the_arithmetic() -> None:
+    loads = {
+        "spark1": [taken(gib=104.0), taken(gib=99.0, at="2026-11-29T09:00:00Z"), taken(key="other", gib=117)],
+        "spark3": [taken(gib=100.25)],
+    }
+    assert load_peak(resolved(80, **NO_MMAP), plan(), loads, {}, full=True) == (
+        [
+            "load: as counted on spark3 (2026-11-29T08:00:00Z, 2 of 4 nodes known), up to 100.2 of 119.7 GiB were"
+            " taken, 9.8 of them before the load"
+        ],
+        [],
+    )
+
+
+def test_a_load_that_was_ended_is_a_warning_and_the_arithmetic_comes_back() -> None:
+    loads = {"spark2": [taken(), taken("ended", at="2026-11-30T08:00:00Z")], "spark9": [taken("ended")]}
+    lines, findings = load_peak(resolved(80), plan(), loads, {}, full=True)
+    assert len(lines) == 2
+    (found,) = findings
+    assert (found.rule, found.severity, found.where) == ("serving.load.ended", "warning", "spark2")
+    assert "in its phase graphs (2026-11-30T08:00:00Z), because the 119.7 GiB of the node ran out" in found.reason
+
+
+@pytest.mark.parametrize(("held", "warned"), [(0, False), (23.8, False), (23.9, True)])
+def test_memory_that_others_hold_since_the_last_load_is_a_warning(held: float, warned: bool) -> None:
+    """101.5 GiB less the 9.8 before the load, and 115.5 of 119.7 may be taken."""
+    lines, findings = load_peak(resolved(80), plan(), {"spark2": [taken()]}, {"spark2": held, "spark1": 60}, full=True)
+    assert len(lines) == 1 + warned
+    assert [(one.rule, one.where, one.value) for one in findings] == [("serving.load.held", "spark2", "23.9")] * warned
+
+
+def test_a_plan_with_errors_has_no_ranks_that_loaded() -> None:
+    assert load_peak(resolved(80), replace(plan(), ranks=()), {"spark1": [taken()]}, {}, full=False) == ([], [])
