@@ -142,6 +142,17 @@ def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node:
         assert "why the group hung: rank 1: its process front_door.py is stopped (state T)" in said
 
 
+def test_a_group_with_a_pod_that_lost_its_address_gets_new_pods(cluster: Site) -> None:
+    """The rank's process would end at each start in this pod; the kubelet waits longer each time."""
+    before = cluster.pods()
+    pid = "$(pgrep --oldest -f '[l]aunch_server.*--node-rank 1 ')"
+    cluster.lab.shell("spark2", f"nsenter --net --target {pid} ip address flush dev net1")
+    cluster.signal("spark2", 1, "KILL")
+    print(f"a VF without its address: ready again after {cluster.wait_ready(incarnations(before), NODES, 600):.0f} s")
+    assert {pod["metadata"]["uid"] for pod in before}.isdisjoint(pod["metadata"]["uid"] for pod in cluster.pods())
+    assert "restarting the group: " in cluster.kubectl("logs", f"deploy/{GROUP}-supervisor")
+
+
 def test_a_drained_node_is_waited_for(cluster: Site) -> None:
     before = incarnations(cluster.pods())
     drain = ("drain", "spark2", "--ignore-daemonsets", "--delete-emptydir-data", "--force")

@@ -54,9 +54,10 @@ from .pods import PodOptions, launch_key
 # (buffered_multi_thread_safetensors_weights_iterator), eight threads by default. It maps the files, so what it reads is
 # page cache, which the kernel gives back. Without mmap each file is in memory twice while it is read. Counted with the
 # code of 0.5.23, safetensors 0.8.0 and eight files of 0.5 GiB: 1, 2 and 4 threads held 2.1, 4.1 and 8.0 files, no
-# thread 3.0, and every number of threads none with mmap. In a whole server (0.5.20 on a busy CPU, 3.3 GiB of weights) 2
-# and 4 threads held 0.9 and 2.2 files, no thread 2.0, and with mmap the peak was the sum. So the rule is an upper bound
-# without mmap: it was 1.35 and 1.52 times the counted peak of that server, without threads 1.08 times.
+# thread 3.0, and every number of threads none with mmap. The weights of the files that a thread reads, and of the one
+# that is ready, are not copied to their place yet, so the peak has them once less. In a whole server (0.5.20 on a busy
+# CPU, 3.3 GiB of weights in files of 0.4 GiB) that is 5.2, 6.0 and 5.2 GiB with 2, 4 and no threads, where 4.7, 5.3 and
+# 5.15 were counted (+10, +14 and +1 %), and 4.4 with mmap, as counted.
 
 THREADS = 8
 """SGLang's default (DefaultModelLoader.DEFAULT_NUM_THREADS)."""
@@ -73,6 +74,15 @@ _RULES = Rules("_serving")
 def files_in_memory(threads: int) -> int:
     """Return how many files a loader without mmap holds at most; 0 threads read one file after the other."""
     return 2 * threads + 1 if threads else 3
+
+
+def files_beside(threads: int, files: int, share: float) -> float:
+    """Return how many files a loader without mmap holds at the peak of a load beside the weights.
+
+    ``files`` is the number of the checkpoint's files, ``share`` the part of a file that becomes weights of this node.
+    """
+    # A checkpoint of few files has no more of them, each twice.
+    return min(files_in_memory(threads), 2 * files) - min(threads + 1, files) * share
 
 
 def threads_of(server_args: Mapping[str, Any]) -> int:
@@ -98,11 +108,11 @@ def predicted(resolved: ResolvedProfile) -> tuple[list[str], list[Finding]]:
     whole = float(memory.get("download_gb") or 1e9) * 1e9 / 2**30
     size = min(FILE_GIB, whole)
     mapped = not args.get("weight_loader_disable_mmap")
-    # A checkpoint of few files has no more of them, each twice.
-    files = 0 if mapped else min(files_in_memory(threads), 2 * ceil(whole / size))
-    loader = files * size
+    count, share = ceil(whole / size), min(1.0, weights / whole)
+    loader = 0.0 if mapped else files_beside(threads, count, share) * size
     before = total - memory["available_gib"]
-    how = "files are mapped" if mapped else f"{files} files of up to {size:.1f} with {threads} threads"
+    files = min(files_in_memory(threads), 2 * count)
+    how = "files are mapped" if mapped else f"up to {files} files of {size:.1f} with {threads} threads"
     weighs = before + weights + draft + loader
     lines = [
         f"load: {before:.1f} GiB before it + {weights:.1f} of weights + {draft:.1f} of the draft + {loader:.1f} in the"
@@ -116,9 +126,9 @@ def predicted(resolved: ResolvedProfile) -> tuple[list[str], list[Finding]]:
     least = total - memory["most_gib"] + weights + draft
     if weighs <= room:
         return lines, []
-    fits = [count for count in range(threads - 1, 0, -1) if weighs - loader + files_in_memory(count) * size <= room]
+    fits = [n for n in range(threads - 1, 0, -1) if weighs - loader + files_beside(n, count, share) * size <= room]
     # The rule is an upper bound, and a load that takes too much is ended, so only what can't fit is refused.
-    severity: Severity = "error" if least + min(files_in_memory(1) * size, loader) > room else "warning"
+    severity: Severity = "error" if least + min(files_beside(1, count, share) * size, loader) > room else "warning"
     values = {"peak": f"{weighs:.0f}", "room": f"{room:.0f}", "loader": f"{loader:.0f}", "how": how}
     said = f"num_threads {fits[0]} would fit" if fits else "no number of threads would fit"
     return lines, [_RULES.finding("serving.load.peak", threads, severity=severity, fits=said, **values)]
