@@ -39,7 +39,7 @@ lint: $(DEV) ## Check style, types, roles, plugins, examples, generated pages an
 
 .PHONY: unit
 unit: $(DEV) ## Unit and property tests (no root, no lab)
-	$(BIN)/pytest -n auto tests/unit
+	$(BIN)/pytest -n auto --dist worksteal tests/unit
 
 .PHONY: test
 test: $(DEV) deps ## Tests on both ends of the supported ansible-core range, roles on simulated hosts, the demo with its faults (lint is separate)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,17 @@ yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.Saf
 settings.register_profile("quick", deadline=None, max_examples=30)
 settings.register_profile("full", deadline=None, max_examples=300)
 settings.load_profile("quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without collecting garbage: a fifth of the time, because each time it looks at all tests so far."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,7 @@ STARTS = {
         "python -m venv --clear .venv",
         ".venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock",
     ],
-    "make lint unit": ["tests/steps.py lint", ".venv/bin/pytest -n auto tests/unit"],
+    "make lint unit": ["tests/steps.py lint", ".venv/bin/pytest -n auto --dist worksteal tests/unit"],
     "make lint test": ["tests/steps.py lint", "lab/labctl deps", "tests/steps.py test"],
     "make demo": ["lab/labctl deps", "lab/demo"],
     "make demo FAULT=unprivileged": ["lab/labctl deps", "lab/demo --fault unprivileged"],
