@@ -34,8 +34,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
         results = tmp_path_factory.mktemp("results")
         values = results / "values.yml"
         values.write_text(yaml.safe_dump({**GIVEN, "gb10_results_dir": str(results)}))
-        inventory = ROOT / "inventory" / "4x-gb10-switch"
-        done = ansible("ansible-playbook", "-i", inventory, ROOT / "playbooks/render.yml", "-e", f"@{values}", env=environment)
+        words = ["-i", ROOT / "inventory" / "4x-gb10-switch", ROOT / "playbooks/render.yml", "-e", f"@{values}"]
+        done = ansible("ansible-playbook", *words, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         (directory,) = results.glob("objects-*")
         found.append({path.name: path.read_text(encoding="utf-8") for path in Path(directory).iterdir()})
