@@ -24,7 +24,6 @@ PLANNED = {"ansible.builtin.debug": {"msg": ""}, "register": "fabric_plan_result
 @pytest.mark.parametrize(
     ("limit", "hosts"),
     [
-        ("all", ["spark1", "spark3", "spark4"]),
         ("all:!spark4", ["spark1", "spark3"]),
         # The objects of a group are also applied where none of its nodes may be changed.
         ("spark2", ["spark2"]),

@@ -7,15 +7,15 @@ all other roles and modules only note that they were called, or fail where a cas
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible_plays import ansible
+from ansible_plays import Server, ansible
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAN = {"instance": "gemma", "ranks": [{"node": "a"}, {"node": "b"}], "expect": {"ranks": 2}}
@@ -74,6 +74,14 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     begin = {"hosts": "gb10_nodes", "gather_facts": False, "tasks": tasks}
     write(top / "playbooks" / "book.yml", [begin, *plays[first:]])
     return top / "playbooks" / "book.yml"
+
+
+@pytest.fixture(scope="module")
+def server(book: Path) -> Iterator[Server]:
+    """Return a server of plays for this collection."""
+    found = Server(ANSIBLE_COLLECTIONS_PATH=str(book.parents[1]))
+    yield found
+    found.stop()
 
 
 # The steps on a node that are the same in several cases; the letter is the node.
@@ -153,7 +161,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any], list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_steps_have_their_order(case: str, book: Path) -> None:
+def test_the_steps_have_their_order(case: str, book: Path, server: Server) -> None:
     fails, given, steps, said = CASES[case]
     top = book.parents[1]
     (top / "log").write_text("")
@@ -164,9 +172,7 @@ def test_the_steps_have_their_order(case: str, book: Path) -> None:
     values = {"log": str(top / "log"), "fails": fails, "plan": PLAN, **given}
     values["update_planned"] = {"groups": ["gemma"], "begins": given.get("begins", True)}
     write(top / "hosts.yml", {**groups, "all": {"vars": {**local, **values}}})
-    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    own |= {"ANSIBLE_COLLECTIONS_PATH": str(top), "ANSIBLE_NOCOLOR": "1"}
-    done = ansible("ansible-playbook", "-i", top / "hosts.yml", book, cwd=top, env=own)
+    done = ansible("ansible-playbook", "-i", top / "hosts.yml", book, env=server.environment, server=server)
     text = " ".join((done.stdout + done.stderr).split())
     noted = [line for line in (top / "log").read_text().splitlines() if line.split()[0] not in SILENT]
     assert ", ".join(noted) == ", ".join(steps), text

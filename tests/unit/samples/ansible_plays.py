@@ -44,8 +44,8 @@ class Server:
 
     program = Path(__file__).with_name("ansible_server.py")
 
-    def __init__(self) -> None:
-        self.environment = dict(os.environ)
+    def __init__(self, **environment: str) -> None:
+        self.environment = os.environ | environment
         self.process: subprocess.Popen[bytes] | None = None
 
     def serves(self, cwd: Path, environment: Mapping[str, str]) -> bool:
@@ -92,14 +92,15 @@ def ansible(
     cwd: Path = ROOT,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
+    server: Server = SERVER,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Ansible's programs with the settings of the repository; return its status and output."""
     command = [str(PROGRAMS / program), *map(str, words)]
     environment = os.environ if env is None else env
-    forked = SERVER.serves(cwd, environment)
+    forked = server.serves(cwd, environment)
     STARTS["forked" if forked else "program"] += 1
     if forked:
-        return SERVER.run(command, cwd, environment, timeout)
+        return server.run(command, cwd, environment, timeout)
     return subprocess.run(
         command, check=False, cwd=cwd, env=environment, timeout=timeout,
         stdin=subprocess.DEVNULL, capture_output=True, text=True,

@@ -42,9 +42,9 @@ PACKAGES = (
     "ansible.plugins.connection",
     "ansible.plugins.inventory",
     "ansible.plugins.shell",
-    "ansible_collections.gb10.cluster.plugins.action",
-    "ansible_collections.gb10.cluster.plugins.filter",
 )
+# What plays import of the collection, unless they have one of their own.
+OURS = ("ansible_collections.gb10.cluster.plugins.action", "ansible_collections.gb10.cluster.plugins.filter")
 PROGRAMS = {
     "ansible": "ansible.cli.adhoc",
     "ansible-inventory": "ansible.cli.inventory",
@@ -62,11 +62,13 @@ def preload() -> None:
     shutil.rmtree(constants.DEFAULT_LOCAL_TMP)
     finder = _AnsibleCollectionFinder(paths=constants.COLLECTIONS_PATHS)
     finder._install()
-    for name in PACKAGES:
+    ours = () if "ANSIBLE_COLLECTIONS_PATH" in os.environ else OURS
+    for name in (*PACKAGES, *ours):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             importlib.import_module(module.name)
-    read()
+    if ours:
+        read()
     finder._remove()
     # The processes share these objects' memory as long as the collector does not touch them.
     gc.collect()
