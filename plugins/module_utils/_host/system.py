@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import errno
+import functools
 import importlib.util
 import json
 import os
@@ -19,7 +20,7 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -293,14 +294,16 @@ def package_files(module: str, library: Path = HOST_LIBRARY) -> dict[Path, str]:
     return {directory / f"{path}.py": source for path, source in sorted(files.items())}
 
 
-def _imported(name: str, source: str) -> Iterator[str]:
-    """Yield the full names of the modules that ``source`` imports relatively; this collection uses no other form."""
+@functools.cache
+def _imported(name: str, source: str) -> tuple[str, ...]:
+    """Return the full names of the modules that ``source`` imports relatively; this collection uses no other form."""
+    found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.level:
             parent = name.rsplit(".", node.level)[0] + (f".{node.module}" if node.module else "")
-            for alias in node.names:
-                inner = f"{parent}.{alias.name}"
-                yield inner if node.module is None or _is_module(inner) else parent
+            inner = [f"{parent}.{alias.name}" for alias in node.names]
+            found += [each if node.module is None or _is_module(each) else parent for each in inner]
+    return tuple(found)
 
 
 def _is_module(name: str) -> bool:
