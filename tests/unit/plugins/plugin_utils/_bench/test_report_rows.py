@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -344,8 +342,7 @@ def test_the_findings_of_resolver_and_guards_are_shown_for_published_rows() -> N
 
 
 def test_the_published_page_of_the_documentation_is_current() -> None:
-    command = [sys.executable, str(ROOT / "scripts/bench_report.py"), *map(str, PUBLISHED)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = called(main, *map(str, PUBLISHED))
     assert (ROOT / "docs/published.md").read_text() == done.stdout, (
         "run: scripts/bench_report.py plugins/sweeps/published/*.yml"
     )
@@ -391,7 +388,7 @@ class Links(HTMLParser):
 
 
 def test_the_page_stands_alone_and_escapes_what_it_shows() -> None:
-    reports = [published(p.stem) for p in PUBLISHED]
+    reports = [published(p.stem) for p in PUBLISHED[:2]]
     reports[0].rows[0].reason = "<script>alert(1)</script>"
     drawn = [(r, pictures(r)) for r in reports]
     assert all(svgs for _unused, svgs in drawn)
