@@ -291,6 +291,8 @@ _NO_COMMA = re.compile(r'([^\s,{\[])(\n\s*")')
 _FILES, _LINES, _WIDTH = 8, 3, 300
 # Bytes that are read of an answer; most communicators that are told
 _MOST, _COMMUNICATORS = 1 << 20, 32
+# The file of the witness about the GPUs, and the bytes that are read of it
+GPU, GPU_MOST = "gpu.json", 1 << 12
 
 
 def _everything(link: socket.socket) -> str:
@@ -342,6 +344,15 @@ def last_words(base: Path) -> list[str]:
     return [line[:_WIDTH] for path in newest for line in last_lines(path, 1 << 13, _LINES)]
 
 
+def of_gpus(base: Path) -> Any:
+    """Return what the witness has counted of the GPUs since the server's start; raise OSError or ValueError."""
+    try:
+        with opened(base / GPU) as stream:
+            return json.loads(stream.read(GPU_MOST))
+    except FileNotFoundError:
+        return {}
+
+
 class Evidence:
     """Collects once at a time, because the server's processes are signalled for it."""
 
@@ -365,6 +376,7 @@ class Evidence:
             "witness": lambda: ask_witness(self._base),
             "communicators": ask_nccl,
             "nccl": lambda: last_words(self._base),
+            "gpu": lambda: of_gpus(self._base),
         }
         found: dict[str, Any] = {"missing": {}}
         with ThreadPoolExecutor(len(sources)) as pool:

@@ -98,6 +98,11 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
 
 def _ended(ranks: list[_Rank]) -> Iterator[str]:
     for rank in ranks:
+        gpu = rank.given.get("gpu")
+        faults = gpu.get("xid") if isinstance(gpu, dict) else None
+        for code in list(faults)[:4] if isinstance(faults, dict) else ():
+            yield f"{rank}: its GPU has reported Xid {_text(code)} since the server's start"
+    for rank in ranks:
         for name in _list(rank.witness.get("gone")):
             yield f"{rank}: its process {_text(name)} has ended, and the others wait for it"
     for rank in ranks:

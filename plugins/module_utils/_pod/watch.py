@@ -19,7 +19,7 @@ from .._kube.labels import ANSWERS, ANSWERS_OUT, HEALTH, LOAD, MEMORY, MEMORY_OU
 from . import evidence
 from .api import InPodApi, Json, timestamp
 from .chat import ask
-from .evidence import opened
+from .evidence import of_gpus, opened
 from .gate import Condition, Rail, metric
 
 # The API calls that the sidecar's Role permits.
@@ -66,8 +66,8 @@ class PodApi(InPodApi):
 
 # Seconds between two readings, and between two writings of a message whose counts grow.
 _EVERY, _WRITE_EVERY = 30.0, 600.0
-# The file of the witness, the bytes that are read of it, and the codes of faults that are told.
-GPU, _MOST, _CODES = "gpu.json", 1 << 12, range(1000)
+# The codes of the GPU's faults that are told.
+_CODES = range(1000)
 # Different events that are kept: the server chooses the codes.
 _KINDS = 200
 # What is not of a rail
@@ -121,8 +121,7 @@ def lost(planned: tuple[Rail, ...], sysfs_root: str) -> set[tuple[int, str]]:
 def of_gpu(base: Path) -> _Counts:
     """Return what the witness has counted since the server's start; the server owns its file."""
     try:
-        with opened(base / GPU) as stream:
-            told = json.loads(stream.read(_MOST))
+        told = of_gpus(base)
         pairs = [(f"xid_{int(code)}", times) for code, times in told["xid"].items() if int(code) in _CODES]
         pairs += [(name, told["seconds"][name]) for name in ("gpu_hot", "gpu_brake", "gpu_slow")]
         return {(_NODE, name): min(max(0, int(times)), 1 << 31) for name, times in pairs}

@@ -267,4 +267,4 @@ def test_without_a_gpu_nothing_is_counted(witness: Any, tmp_path: Path) -> None:
     witness.watch_gpus(tmp_path, missing)
     witness.watch_gpus(tmp_path, lambda _name: object())
     assert list(tmp_path.iterdir()) == []
-    assert witness.GPU == watch.GPU
+    assert witness.GPU == evidence.GPU

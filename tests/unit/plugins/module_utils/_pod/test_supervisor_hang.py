@@ -88,6 +88,15 @@ CASES: dict[str, tuple[list[Any], str]] = {
         [rank(gone=["sglang::scheduler_TP0"]), rank()],
         "rank 0: its process sglang::scheduler_TP0 has ended, and the others wait for it",
     ),
+    "a GPU reported a fault": (
+        [
+            rank(communicators=ALIKE),
+            rank() | {"gpu": {"xid": {"79": 1, "{{ x }}": 1}, "seconds": {}}},
+            rank() | {"gpu": 3},
+        ],
+        "rank 1: its GPU has reported Xid 79 since the server's start; "
+        "rank 1: its GPU has reported Xid ?? x ?? since the server's start",
+    ),
     "a rank is behind": (
         [rank(communicators=counts(LATE, LATER)), rank()],
         "rank 1 is behind in communicator 0x27: it has begun 6649 AllReduce, others 6650",

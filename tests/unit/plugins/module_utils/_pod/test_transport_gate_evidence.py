@@ -133,6 +133,7 @@ def test_a_rank_tells_everything_that_it_can(tmp_path: Path, monkeypatch: pytest
     logs.mkdir(parents=True)
     (logs / "g-0-0.40").write_text("".join(f"line {number}\n" for number in range(9)))
     (logs / "g-0-0.41").write_text("x\n")
+    (tmp_path / "logs/gpu.json").write_text('{"xid": {"31": 2}}')
     values = {"port_xmit_data": 100, "port_rcv_data": 100, "symbol_error": 3, "link_downed": 1}
 
     def write(more: int) -> None:
@@ -158,6 +159,7 @@ def test_a_rank_tells_everything_that_it_can(tmp_path: Path, monkeypatch: pytest
     ]
     assert told["nccl"] == ["line 6", "line 7", "line 8", "x"]
     assert told["communicators"] == [{"hash": "0x1", "ranks": []}]
+    assert told["gpu"] == {"xid": {"31": 2}}
     assert list(told["missing"]) == ["witness"] and "FileNotFoundError" in told["missing"]["witness"]
 
 
