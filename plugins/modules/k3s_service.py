@@ -51,10 +51,23 @@ reason:
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s, system
+
+RELOAD = ["daemon-reload"]
+
+
+def steps(options: Mapping[str, Any], unit: str, found: Mapping[str, str]) -> list[list[str]]:
+    """Return the arguments of systemctl for each step, from the options and the unit's properties."""
+    restart = options["state"] == "restarted"
+    todo = [RELOAD] if options["daemon_reload"] else []
+    todo += [["enable", unit]] if options["enabled"] and found.get("UnitFileState") != "enabled" else []
+    if restart or found.get("ActiveState") != "active":
+        todo.append(["restart" if restart else "start", unit])
+    return todo
 
 
 def main() -> None:
@@ -73,14 +86,9 @@ def main() -> None:
     code, output, error = run(["systemctl", "show", "--property=ActiveState,UnitFileState", unit])
     if code != 0:
         module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
-    properties = k3s.parse_properties(output)
-    start = module.params["state"] == "restarted" or properties.get("ActiveState") != "active"
-    enable = module.params["enabled"] and properties.get("UnitFileState") != "enabled"
-    steps = [["daemon-reload"]] if module.params["daemon_reload"] else []
-    steps += [["enable", unit]] if enable else []
-    steps += [["restart" if module.params["state"] == "restarted" else "start", unit]] if start else []
+    todo = steps(module.params, unit, k3s.parse_properties(output))
     begun = time.time()
-    for verb, *rest in [] if module.check_mode else steps:
+    for verb, *rest in [] if module.check_mode else todo:
         code, _output, error = run(["systemctl", verb, *rest])
         if code != 0 and verb in ("start", "restart"):
             # A server ends itself if etcd is slow while it takes in another one, and leaves it to systemd to try again.
@@ -91,7 +99,7 @@ def main() -> None:
         if code != 0:
             reason = system.last_words(unit, begun) or error.strip() or f"systemctl {verb} ended with {code}"
             module.fail_json(msg=f"{name} did not {verb}: {reason}", reason=reason, changed=True)
-    module.exit_json(changed=start or enable)
+    module.exit_json(changed=any(step != RELOAD for step in todo))
 
 
 if __name__ == "__main__":

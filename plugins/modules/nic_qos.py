@@ -143,7 +143,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         goals, text = {port: qos for port, qos in origin.items() if Path("/sys/class/net", port).exists()}, ""
     unit = boot_unit(module.params["boot_timeout"], len(goals))
     now = {port: rdma_qos.observe(port, goal.classes) for port, goal in goals.items()}
-    todo = [command for port, goal in goals.items() for command in rdma_qos.commands(port, now[port], goal)]
+    todo = [command for port, goal in goals.items() for command in rdma_qos.steps(port, now[port], goal)]
     outdated = unit.outdated(text) if present else unit.present()
     result["commands"] = [" ".join(command) for command in todo]
     result["changed"] = bool(todo or outdated)

@@ -361,7 +361,7 @@ def asked(params: dict[str, Any]) -> Wanted:
     )
 
 
-def execute(step: Step, files: dict[Path, str]) -> None:
+def apply(step: Step, files: dict[Path, str]) -> None:
     """Carry out one change; raise HostError."""
     for path in step.write:
         system.write_atomic(path, files[path])
@@ -423,7 +423,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         if not record:
             system.write_atomic(CONFIG, json.dumps(asdict(origin)) + "\n", 0o600)
         for step in todo:
-            execute(step, files)
+            apply(step, files)
     if not module.check_mode and wanted == Wanted() and CONFIG.exists():
         CONFIG.unlink()
         if not any(CONFIG.parent.iterdir()):

@@ -67,7 +67,7 @@ def observe(port: str, dscps: Iterable[int]) -> Qos:
     return Qos(parse_pfc(pfc), {dscp: present.get(dscp) for dscp in dscps})
 
 
-def commands(port: str, now: Qos, wanted: Qos) -> list[list[str]]:
+def steps(port: str, now: Qos, wanted: Qos) -> list[list[str]]:
     """Return the commands that change one state to the other; empty if the states are equal."""
     todo = []
     if now.lossless != wanted.lossless:
@@ -102,7 +102,7 @@ def boot(path: Path) -> list[str]:
         present = Path("/sys/class/net", port)
         system.wait_for(present.exists, float(config["timeout"]))
         try:
-            for command in commands(port, observe(port, wanted.classes), wanted):
+            for command in steps(port, observe(port, wanted.classes), wanted):
                 system.run(command)
         except system.HostError as error:
             problems.append(str(error))

@@ -44,19 +44,19 @@ def test_the_output_of_dcb_is_parsed() -> None:
 
 
 def test_an_untouched_port_takes_three_commands() -> None:
-    assert [" ".join(command) for command in qos.commands("p0", UNTOUCHED, WANTED)] == [
+    assert [" ".join(command) for command in qos.steps("p0", UNTOUCHED, WANTED)] == [
         "dcb pfc set dev p0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off",
         "dcb app replace dev p0 dscp-prio 26:3",
         "dcb app replace dev p0 dscp-prio 48:6",
     ]
-    assert qos.commands("p0", WANTED, WANTED) == []
+    assert qos.steps("p0", WANTED, WANTED) == []
 
 
 @given(before=STATES, wanted=STATES)
 def test_any_state_is_reached_and_left_again(before: Qos, wanted: Qos) -> None:
-    reached = run(before, qos.commands("p0", before, wanted))
+    reached = run(before, qos.steps("p0", before, wanted))
     assert reached == wanted
-    assert run(reached, qos.commands("p0", reached, before)) == before
+    assert run(reached, qos.steps("p0", reached, before)) == before
 
 
 @given(STATES)
@@ -77,7 +77,7 @@ def test_the_configuration_keeps_what_was_before(before: Qos) -> None:
     ],
 )
 def test_the_command_for_each_change_of_a_dscp(now: Qos, wanted: Qos, commands: list[str]) -> None:
-    assert [" ".join(command) for command in qos.commands("p0", now, wanted)] == commands
+    assert [" ".join(command) for command in qos.steps("p0", now, wanted)] == commands
 
 
 def test_at_boot_every_port_gets_its_classes_and_a_failure_stops_none(
