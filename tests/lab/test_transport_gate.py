@@ -216,3 +216,31 @@ def test_a_new_communicator_on_tcp_removes_the_head_from_the_service_until_a_res
     cluster.check_announced(1, "WrongTransport")
     cluster.kubectl("delete", "pod", f"{GROUP}-1-0")
     cluster.wait(cluster.in_service)
+
+
+# Two requests at once, to which the simulated server answers with one character.
+TWO = """
+import json, threading, urllib.request as u
+body = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 256}).encode()
+def ask():
+    asked = u.Request("http://127.0.0.1:30000/v1/chat/completions", body, {"Content-Type": "application/json"})
+    u.urlopen(asked, timeout=60).read()
+threads = [threading.Thread(target=ask) for _number in range(2)]
+for step in ("start", "join"):
+    for thread in threads:
+        getattr(thread, step)()
+"""
+
+
+def test_an_answer_of_one_character_makes_the_sidecar_ask_at_once(cluster: Cluster) -> None:
+    """It asks every five minutes otherwise; a question alone is answered rightly here."""
+    cluster.play("serve", serving_plan_env={"SGLANG_STANDIN_FAULT": "garbage-at:2"})
+
+    def asked() -> int:
+        return sum(map(int, re.findall(r"gb10_answers_questions_total{.*} (\d+)", cluster.metrics(0))))
+
+    cluster.wait(lambda: asked() > 0)
+    before = asked()
+    cluster.in_head("python3", "-c", TWO)
+    print(f"asked again after {cluster.wait(lambda: asked() > before, 60):.0f} s")
+    cluster.play("serve")
