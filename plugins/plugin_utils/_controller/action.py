@@ -95,7 +95,9 @@ class ControllerAction(ActionBase):
         spec = documented_spec(type(self).__module__.rpartition(".")[2])
         options: dict[str, Any] = self.validate_argument_spec(spec)[1]  # type: ignore[no-untyped-call]
         if self.ROLE:
-            options |= role_options(self.ROLE, task_vars or {}, self._templar.template)
+            # What the task gives is newer than an option of the role with the same name.
+            of_role = role_options(self.ROLE, task_vars or {}, self._templar.template)
+            options |= {name: value for name, value in of_role.items() if name not in self._task.args}
         try:
             made = self.act(options, task_vars or {})
         except OSError as error:

@@ -27,7 +27,7 @@ TWO = [service("two"), service("one"), service("one", clusterIP="None")]
 def planned(services: list[dict[str, Any]], live: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
     given = {"services": services, "live": live or {}, "pulled": "", "closed": True, "versions": []}
     given |= {name: options.pop(name) for name in list(options) if name in given}
-    result: dict[str, Any] = ActionModule.act(None, given | role_values("gateway", **options), {})
+    result: dict[str, Any] = ActionModule.act(None, role_values("gateway", **options) | given, {})
     assert result["changed"] is False
     return result
 

@@ -8,11 +8,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain, held, refusal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import action
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import (
+    ControllerAction,
+    explain,
+    held,
+    refusal,
+)
 from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -74,3 +84,21 @@ def test_a_file_that_cannot_be_written_ends_the_task_without_a_raw_error(tmp_pat
     said = " ".join((done.stdout + done.stderr).split())
     assert (done.returncode, "[Errno" in said) == (2, False)
     assert f"{tmp_path}/results: File exists on the machine that runs Ansible. Remove it, or use another path." in said
+
+
+class Shown(ControllerAction):
+    ROLE = "gateway"
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(options)
+
+
+def test_what_a_task_gives_replaces_the_option_of_the_role_with_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
+    monkeypatch.setattr(action, "documented_spec", lambda _name: {})
+    monkeypatch.setattr(action, "role_options", lambda *_arguments: {"services": [], "port": 30000})
+    given = {"services": ["one"]}
+    made: Any = Shown.__new__(Shown)
+    made._task, made._templar = SimpleNamespace(args=given), SimpleNamespace(template=None)
+    made.validate_argument_spec = lambda _spec: (None, {**given, "live": {}})
+    assert made.run(None, {}) == {"services": ["one"], "port": 30000, "live": {}}
