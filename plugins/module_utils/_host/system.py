@@ -297,7 +297,7 @@ def package_files(module: str, library: Path = HOST_LIBRARY) -> dict[Path, str]:
 @functools.cache
 def _imported(name: str, source: str) -> tuple[str, ...]:
     """Return the full names of the modules that ``source`` imports relatively; this collection uses no other form."""
-    found = []
+    found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.level:
             parent = name.rsplit(".", node.level)[0] + (f".{node.module}" if node.module else "")
