@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import html
 import os
 import posixpath
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from docutils import nodes
@@ -30,15 +31,17 @@ html_theme = "furo"
 html_title = f"{project} {version}"
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
+html_favicon = "static/favicon.svg"
 html_show_copyright = False
 html_search_scorer = str(Path(__file__).with_name("search.js"))
 
+DESCRIPTION = 160
 # Their tables have the name of a rule or of a cause in the first cell.
 _MESSAGES = ("docs/troubleshooting", "docs/launch-rules", "docs/combinations")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
-_CONTENTS = ".. contents::\n   :local:\n   :depth: 1\n"
+_CONTENTS = re.compile(r"^\.\. contents::\n   :local:\n   :depth: \d\n", re.M)
 # The label is in Ansible's own documentation, which is not a part of this site.
 _CALLBACKS = "See :ref:`callback_plugins` for more information on callback plugins.\n"
 
@@ -53,7 +56,7 @@ def adapt(app: Sphinx, page: str, text: list[str]) -> None:
         return f"{GALAXY['repository']}/tree/main/{path}"
 
     # The theme has a table of contents beside the page, and refuses a second one.
-    text[0] = _LINK.sub(target, text[0].replace(_CONTENTS, "").replace(_CALLBACKS, ""))
+    text[0] = _LINK.sub(target, _CONTENTS.sub("", text[0]).replace(_CALLBACKS, ""))
 
 
 def name_rows(app: Sphinx, doctree: nodes.document) -> None:
@@ -76,8 +79,33 @@ def name_rows(app: Sphinx, doctree: nodes.document) -> None:
             known.note_object("message", name, anchor, location=row)
 
 
+def label_cells(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the heading of its column before each cell: pages.css shows it where a row is a card, as on a phone."""
+    if app.env.docname.startswith("reference/plugins"):
+        return
+    for table in doctree.findall(nodes.table):
+        headings = [entry.astext() for head in table.findall(nodes.thead) for entry in head.findall(nodes.entry)]
+        if app.env.docname in _MESSAGES:
+            table["classes"].append("cards")
+        for body in table.findall(nodes.tbody):
+            for row in body.findall(nodes.row):
+                for heading, cell in list(zip(headings, row, strict=False))[1:]:
+                    if heading and cell.children and isinstance(cell[0], nodes.paragraph):
+                        cell[0].insert(0, nodes.inline("", f"{heading}: ", classes=["label"]))
+
+
+def describe(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """Give a page the beginning of its first paragraph as its description, which search engines show."""
+    first = next(iter(doctree.findall(nodes.paragraph)), None) if doctree else None
+    if first is not None:
+        text = html.escape(" ".join(first.astext().split())[:DESCRIPTION])
+        context["metatags"] += f'<meta name="description" content="{text}">'
+
+
 def setup(app: Sphinx) -> None:
     """Register what this file adds to Sphinx."""
     app.connect("source-read", adapt)
     app.connect("doctree-read", name_rows)
+    app.connect("doctree-read", label_cells)
+    app.connect("html-page-context", describe)
     app.add_object_type("message", "message")

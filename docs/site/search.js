@@ -1,6 +1,44 @@
+// The page about a subject comes first, also if its words are not those of the question: pattern, page, words to search for.
+const MEANT = [
+  [/^(oom|out of memory)$/i, "docs/troubleshooting", ["out", "memory"]],
+  [/^jumbo/i, "docs/fabric", ["mtu"]],
+  [/^mtu$/i, "docs/fabric"],
+  [/^(api )?key$/i, "docs/gateway"],
+  [/^uninstall/i, "docs/uninstall", ["remove"]],
+  [/^(add|remove) a node$|^backup$/i, "docs/daily"],
+  [/^swap$/i, "docs/prepare"],
+  [/^wi-?fi$/i, "docs/prepare", ["wi", "fi"]],
+  [/^(hugging ?face|hf) token$/i, "roles/models/README", ["token"]],
+  [/^(grafana|dashboards?)$/i, "roles/monitoring/README"],
+  [/^alerts?$/i, "docs/runbook"],
+  [/^(argo ?cd|flux)$/i, "docs/gitops"],
+  [/^(why tcp|socket fallback)$/i, "docs/why-tcp", ["tcp"]],
+  [/^tokens per second$/i, "docs/published", ["tokens"]],
+  [/^support bundle$/i, "roles/support_bundle/README"],
+  [/^openshift$/i, "docs/existing"],
+  [/^(kernel )?updates?$/i, "roles/update/README"],
+  [/^[a-z0-9]+(_[a-z0-9]+)+$/, "docs/variables"],
+];
+var asked = "";
+// Sphinx's own scores, with pages for readers before the generated reference.
+var Scorer = {
+  score: ([page, , , , score]) =>
+    score + (MEANT.some(([pattern, meant]) => meant === page && pattern.test(asked)) ? 1000 : 0) - (page.startsWith("reference/plugins/") ? 12 : 0),
+  objNameMatch: 11,
+  objPartialMatch: 6,
+  objPrio: { 0: 15, 1: 5, 2: -5 },
+  objPrioDefault: 0,
+  title: 15,
+  partialTitle: 7,
+  term: 5,
+  partialTerm: 2,
+};
 // A pasted message has values of its reader's hosts, which are on no page, and Sphinx wants every word of a query. So search
 // for the rule in brackets at the end of a finding; else for the words that the page has which has most of the rare ones.
 var splitQuery = (query) => {
+  asked = query.trim();
+  const meant = MEANT.find(([pattern]) => pattern.test(asked));
+  if (meant?.[2]) return meant[2];
   const rule = query.match(/\[(\w+(?:\.\w+)+)\]/);
   if (rule) return [rule[1]];
   const words = query.split(/[^\p{Letter}\p{Number}_]+/gu).filter((word) => word);

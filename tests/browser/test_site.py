@@ -14,6 +14,7 @@ import urllib.parse
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from test_report import ROOT, chromium
@@ -21,28 +22,121 @@ from test_report import ROOT, chromium
 COVERS = ("docs/site",)
 
 SITE = ROOT / ".build" / "site" / "html"
+# The contrast of a text with what is behind it (WCAG 2.1: 4.5, or 3 for large text).
+CONTRAST = """
+const channels = (colour) => {
+  const parts = colour.match(/[\\d.]+/g).map(Number);
+  return {rgb: parts.slice(0, 3), alpha: parts[3] ?? 1};
+};
+const over = (top, below) => top.rgb.map((value, at) => value * top.alpha + below[at] * (1 - top.alpha));
+const lightness = (rgb) => {
+  const [r, g, b] = rgb.map((value) => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = (element, view) => {
+  if (!element) return [255, 255, 255];
+  const own = channels(view.getComputedStyle(element).backgroundColor);
+  return own.alpha === 1 ? own.rgb : over(own, behind(element.parentElement, view));
+};
+const faint = (inner) => {
+  const found = {}, view = inner.defaultView;
+  const walker = inner.createTreeWalker(inner.querySelector("article") ?? inner.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement, style = view.getComputedStyle(element);
+    if (!walker.currentNode.data.trim() || !element.getBoundingClientRect().width) continue;
+    if (style.visibility === "hidden" || element.closest("svg, script, style")) continue;
+    const ground = behind(element, view), ink = over(channels(style.color), ground);
+    const [light, dark] = [lightness(ink), lightness(ground)].sort((one, other) => other - one);
+    const ratio = (light + 0.05) / (dark + 0.05), size = parseFloat(style.fontSize);
+    const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if (ratio < (large ? 3 : 4.5)) found[`contrast ${ratio.toFixed(1)}: ${element.tagName}.${element.className}`] = 1;
+  }
+  return Object.keys(found);
+};
+"""
 # A window of Chromium is never narrower than 500 pixels; a frame is as narrow as a phone.
 PROBE = """<!doctype html><body>
 <iframe id=frame style="width:WIDTHpx;height:900px;border:0"></iframe><pre id=seen></pre>
 <script>
+CONTRAST
 (async () => {
   const seen = {};
   for (const page of PAGES) {
     await new Promise((loaded) => { frame.onload = loaded; frame.src = page; });
     const inner = frame.contentDocument, root = inner.documentElement;
+    inner.body.dataset.theme = "SCHEME";
     const menu = inner.querySelector(".toc-drawer")?.getBoundingClientRect() ?? {left: 0, right: 0};
     const pictures = [...inner.querySelectorAll("article img")].filter((each) => !each.naturalWidth);
+    const tables = [...inner.querySelectorAll("article table")].filter((each) => !each.closest("td"));
     const fetched = frame.contentWindow.performance.getEntriesByType("resource").map((each) => each.name);
     seen[page] = [
       root.scrollWidth > root.clientWidth && "too wide",
       menu.left < root.clientWidth && menu.right > root.clientWidth + 1 && "menu cut off",
+      inner.querySelector("article .contents, .system-message, .problematic") && "an error of the builder",
+      tables.some((each) => each.scrollWidth > each.parentElement.clientWidth + 1) && "a table is too wide",
       ...pictures.map((each) => each.src),
+      ...faint(inner),
       ...fetched.filter((each) => !each.startsWith(location.origin) && !each.startsWith("data:")),
     ].filter((each) => each);
   }
   document.getElementById("seen").textContent = JSON.stringify(seen);
 })();
 </script>"""
+SEARCHES = """<!doctype html><body><iframe id=frame></iframe><pre id=seen></pre>
+<script>
+(async () => {
+  const seen = {};
+  for (const words of QUERIES) {
+    const page = `/search.html?q=${encodeURIComponent(words)}`;
+    await new Promise((loaded) => { frame.onload = loaded; frame.src = page; });
+    let first = null;
+    for (let turn = 0; turn < 100 && !first; turn++) {
+      await new Promise((done) => setTimeout(done, 50));
+      const summary = frame.contentDocument.querySelector("#search-results .search-summary");
+      if (summary?.textContent.match(/finished|found|did not match/i))
+        first = frame.contentDocument.querySelector("#search-results li a")?.getAttribute("href") ?? "nothing";
+    }
+    seen[words] = (first ?? "no answer").split(/[?#]/)[0];
+  }
+  document.getElementById("seen").textContent = JSON.stringify(seen);
+})();
+</script>"""
+# What a reader types, and the page that answers it.
+QUERIES = {
+    "OOM": "docs/troubleshooting.html",
+    "out of memory": "docs/troubleshooting.html",
+    "api key": "docs/gateway.html",
+    "uninstall": "docs/uninstall.html",
+    "remove everything": "docs/uninstall.html",
+    "gb10_node_id": "docs/variables.html",
+    "serving_plan_preset": "docs/variables.html",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "docs/troubleshooting.html",
+    "open webui": "docs/clients.html",
+    "jumbo frames": "docs/fabric.html",
+    "mtu": "docs/fabric.html",
+    "aider": "docs/clients.html",
+    "power cut": "docs/daily.html",
+    "reboot": "docs/daily.html",
+    "add a node": "docs/daily.html",
+    "switch the model": "docs/daily.html",
+    "backup": "docs/daily.html",
+    "firmware": "docs/prepare.html",
+    "swap": "docs/prepare.html",
+    "wi-fi": "docs/prepare.html",
+    "sudo password": "docs/prepare.html",
+    "hf token": "roles/models/README.html",
+    "grafana": "roles/monitoring/README.html",
+    "alert": "docs/runbook.html",
+    "argo cd": "docs/gitops.html",
+    "awx": "docs/console.html",
+    "socket fallback": "docs/why-tcp.html",
+    "why tcp": "docs/why-tcp.html",
+    "sweep": "docs/benchmarks.html",
+    "tokens per second": "docs/published.html",
+    "support bundle": "roles/support_bundle/README.html",
+    "openshift": "docs/existing.html",
+    "kernel update": "roles/update/README.html",
+}
 # What is pasted, the page that is found first, and its row.
 SLOW = (
     "warning: spark2: enp1s0f0np0 = 100: the link is below 200 Gb/s: a degraded NIC. Unplug it. [preflight.link.slow]"
@@ -71,16 +165,34 @@ def site() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("width", [390, 1400])
-def test_every_page_fits_and_fetches_nothing_from_elsewhere(site: str, width: int) -> None:
-    pages = [f"/{path.relative_to(SITE)}" for path in sorted(SITE.rglob("*.html")) if path.name != "probe.html"]
-    probe = PROBE.replace("WIDTH", str(width)).replace("PAGES", json.dumps(pages))
-    (SITE / "probe.html").write_text(probe, encoding="utf-8")
-    dumped = chromium("--window-size=1500,1000", "--virtual-time-budget=60000", "--dump-dom", f"{site}/probe.html")
+def probed(site: str, text: str) -> dict[str, Any]:
+    """Open a page that looks at the others; return what it found."""
+    (SITE / "probe.html").write_text(text, encoding="utf-8")
+    dumped = chromium("--window-size=1500,1000", "--virtual-time-budget=120000", "--dump-dom", f"{site}/probe.html")
     (seen,) = re.findall('<pre id="seen">(.*?)</pre>', dumped, re.DOTALL)
-    found = json.loads(html.unescape(seen))
+    found: dict[str, Any] = json.loads(html.unescape(seen))
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_every_page_fits_can_be_read_and_fetches_nothing_from_elsewhere(site: str, width: int, scheme: str) -> None:
+    pages = [f"/{path.relative_to(SITE)}" for path in sorted(SITE.rglob("*.html")) if path.name != "probe.html"]
+    text = PROBE.replace("CONTRAST", CONTRAST).replace("WIDTH", str(width)).replace("SCHEME", scheme)
+    found = probed(site, text.replace("PAGES", json.dumps(pages)))
     assert list(found) == pages
     assert {page: wrong for page, wrong in found.items() if wrong} == {}
+
+
+def test_what_a_reader_types_leads_to_the_page_that_answers(site: str) -> None:
+    assert probed(site, SEARCHES.replace("QUERIES", json.dumps(list(QUERIES)))) == QUERIES
+
+
+def test_pages_have_a_description_and_an_icon(site: str) -> None:
+    for page in ("index.html", "docs/daily.html", "reference/plugins/sriov_role.html"):
+        text = (SITE / page).read_text(encoding="utf-8")
+        assert 'name="description"' in text
+        assert "favicon.svg" in text
 
 
 @pytest.mark.parametrize(("message", "found"), MESSAGES.items(), ids=list(MESSAGES.values()))

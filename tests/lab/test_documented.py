@@ -21,7 +21,7 @@ COVERS = ("README.md", "inventory/4x-gb10-switch", "tests/unit/samples/documente
 STAGES = [
     "labctl (deps|up)",
     "site.yml --check",
-    r"\.fabric -i \S+ -K$",
+    r"fabric\.yml$",
     "discover",
     "fabric_restore",
     r"site\.yml$",
@@ -36,7 +36,7 @@ STAGES = [
     "models_state=fetched",
     "models_state=verified",
     "models_state=absent",
-    r"\.reset",
+    r"reset\.yml",
     "labctl",
 ]
 COMMANDS = [command for _page, command in commands("lab")]
