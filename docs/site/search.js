@@ -14,7 +14,7 @@ const MEANT = [
   [/^(argo ?cd|flux)$/i, "docs/gitops"],
   [/^(why tcp|socket fallback)$/i, "docs/why-tcp", ["tcp"]],
   [/^tokens per second$/i, "docs/published", ["tokens"]],
-  [/^support bundle$/i, "roles/support_bundle/README"],
+  [/^support bundle$/i, "roles/support_bundle/README", ["support_bundle"]],
   [/^openshift$/i, "docs/existing"],
   [/^(kernel )?updates?$/i, "roles/update/README"],
   [/^[a-z0-9]+(_[a-z0-9]+)+$/, "docs/variables"],
