@@ -30,6 +30,8 @@ from .screen import counted, render_findings, render_in_order
 # Below a failed task, Ansible prints its own error, the result and the recap of all hosts.
 
 WITHOUT_TERMINAL = 100
+# Read when the callback contact loads this module: the standard output of Ansible's workers is no terminal.
+_TERMINAL = sys.stdout.isatty()
 _KEY = "last_word"
 # What moves the cursor, colours, erases or reorders text, except the ends of lines and tabs.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -45,7 +47,7 @@ def width() -> int:
     """Return the columns of the terminal."""
     columns: Any = Display().columns
     # Display has 79 where it finds no terminal, and one less than the columns of a terminal.
-    return int(columns) if columns > 79 or sys.stdout.isatty() else WITHOUT_TERMINAL
+    return int(columns) if columns > 79 or _TERMINAL else WITHOUT_TERMINAL
 
 
 def visible(text: str) -> str:
