@@ -8,6 +8,8 @@
 Needs one NVIDIA GPU and PyTorch. A child process keeps the GPU busy, and another one writes to an address that has no
 memory, which the driver reports as Xid 31 or 13. Prints one JSON object: the file that the sidecar reads, and the
 kernel's own lines if they may be read. The exit status is 0 only if a fault was counted, and no slow second.
+
+Seen on one H200, 2026-11-29: one Xid 31, which NVML told and the kernel logged; no slow second.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ while time.monotonic() < until:
 FAILS = """
 import torch
 torch.zeros(1, device="cuda")
-nowhere = torch._C._construct_storage_from_data_pointer(0x7E0000000000, torch.device("cuda"), 1 << 20)
+nowhere = torch._C._construct_storage_from_data_pointer(0x7E0000000000, torch.device("cuda:0"), 1 << 20)
 torch.empty(0, dtype=torch.uint8, device="cuda").set_(nowhere, 0, (1 << 20,)).fill_(1)
 torch.cuda.synchronize()
 """

@@ -10,9 +10,9 @@ the ranks for hosts with one GPU each, and Socket between them. There are no rai
 rank is NCCL's own number.
 Rank 1 of four always has the fault. The exit status is the number of faults that no finding names.
 
-Seen on one H200 and on two (PyTorch 2.11, NCCL 2.28.9), 2026-11-29: all five are named. NCCL answers at once, also
-about a rank that has ended or is stopped; its JSON then lacks a comma. It does not count what a CUDA graph repeats:
-stacks tell.
+Seen on one H200, on two and on four (PyTorch 2.11, NCCL 2.28.9), 2026-11-29: all five are named. NCCL answers at
+once, also about a rank that has ended or is stopped; its JSON then lacks a comma. It does not count what a CUDA graph
+repeats: stacks tell.
 """
 
 from __future__ import annotations
