@@ -76,7 +76,7 @@ def test_the_documented_route_and_pool_lead_to_the_head_that_the_gate_keeps() ->
     route, pool = yaml.safe_load_all(text)
     found = objects()
     service = one("Service", found)
-    (rule,) = route["spec"]["rules"]
+    rule = route["spec"]["rules"][0]
     port = service["spec"]["ports"][0]["port"]
     assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": port}]
     assert tuple(match["path"]["value"] for match in rule["matches"]) == PUBLISHED
