@@ -97,8 +97,8 @@ options:
     description: A log as text.
     type: str
   text_proves:
-    description: Accept the output of a server as proof. Set it only where nobody else can make the server print
-      something.
+    description: Accept what the server prints as proof. A client's prompt can make a server print NCCL's lines, so
+      leave it off for the log of a server that has answered others.
     type: bool
     default: false
   expect:
