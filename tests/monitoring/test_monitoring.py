@@ -206,6 +206,49 @@ def test_every_alert_fires_for_its_fault_and_only_then() -> None:
         assert names == {rule["alert"] for rule in RULES}, test["name"]
 
 
+# Of two ranks: proven, and the class of NCCL's files. What the tile says, and each rank.
+STATES = {
+    "both on RoCE": (((1, "rdma"), (1, "rdma")), "yes", ["RoCE", "RoCE"]),
+    "one has lost its link": (((0, "rdma"), (0, "rdma")), "not proven", ["not proven", "not proven"]),
+    "one starts": (((0, "rdma"), (0, "unknown")), "not proven", ["not proven", "not proven"]),
+    "one on TCP": (((0, "rdma"), (0, "tcp")), "NO: TCP", ["not proven", "TCP"]),
+    "one on both": (((0, "rdma"), (0, "mixed")), "NO: TCP", ["not proven", "TCP"]),
+    "a group whose plan is TCP": (((1, "tcp"), (1, "tcp")), "NO: TCP", ["TCP", "TCP"]),
+    "one is replaced": (((1, "rdma"), None), "not proven", ["RoCE", "not proven"]),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_the_tile_says_whether_everything_is_roce_now(case: str, tmp_path: Path) -> None:
+    ranks, answer, each = STATES[case]
+    series = []
+    for rank, seen in enumerate(ranks):
+        labels = f'namespace="s", group="g", rank="{rank}"'
+        # A pod that is replaced: its series ended, with Prometheus' mark, two minutes ago.
+        proven, kind = seen or (1, "rdma")
+        end = "x1 stale _x2" if seen is None else "x5"
+        series += [
+            {"series": f"gb10_transport_proven{{{labels}}}", "values": f"{proven}{end}"},
+            {"series": f'gb10_transport_info{{{labels}, class="{kind}"}}', "values": f"1{end}"},
+        ]
+    tile, timeline = json.loads((FILES / "dashboards/transport.json").read_text())["panels"][:2]
+    texts = {one["text"]: int(n) for n, one in tile["fieldConfig"]["defaults"]["mappings"][0]["options"].items()}
+    names = {one["text"]: int(n) for n, one in timeline["fieldConfig"]["defaults"]["mappings"][0]["options"].items()}
+    expected = {tile["targets"][0]["expr"]: [{"labels": "{}", "value": texts[answer]}]}
+    expected[timeline["targets"][0]["expr"]] = [
+        {"labels": f'{{namespace="s", group="g", rank="{rank}"}}', "value": names[name]}
+        for rank, name in enumerate(each)
+    ]
+    asked = [
+        {"expr": query.replace("$group", ".*"), "eval_time": "4m", "exp_samples": samples}
+        for query, samples in expected.items()
+    ]
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": asked}
+    file = tmp_path / "states.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [], "tests": [test]}))
+    subprocess.run([program("promtool", "prometheus"), "test", "rules", file], check=True)
+
+
 class Sink(BaseHTTPRequestHandler):
     """Takes what is posted: ntfy's and Slack's side of a receiver."""
 
