@@ -129,6 +129,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state impor
     latest_warnings,
     pod_lines,
     quoted,
+    refused_image,
 )
 
 POLL_SECONDS = 1
@@ -151,6 +152,7 @@ class Pull:
         self.nodes = {host: nodes[host] for host in options["nodes"] or sorted(nodes) if host in nodes}
         self.found: dict[str, str] = {}
         self.later: list[str] = []
+        self.refused = False
 
     def lacks(self) -> str:
         """Return what the cluster lacks of what its owner wants on pods, as far as the kubeconfig may read it."""
@@ -188,19 +190,24 @@ class Pull:
         return bool(digest) and digest == (self.pinned or digest)
 
     def look(self) -> bool:
-        """Return whether all nodes have the image; a node without it gets a pod that pulls it."""
+        """Return whether the wait is over: all nodes have the image, or no registry will give it to those without.
+
+        A node without it gets a pod that pulls it.
+        """
         pods = self.pods()
         for host, node in self.nodes.items():
             if digest := objects.held(node, self.image, self.pinned) or objects.pulled(pods.get(host, {})):
                 self.found[host] = digest
         missing = [host for host in self.nodes if host not in self.found]
         self.later = self._later(missing, pods)
+        tried = [pods[host] for host in missing if host in pods]
+        self.refused = bool(tried) and all(map(refused_image, tried))
         for host in missing:
             if host not in pods and host not in self.later:
                 words = (self._options[key] for key in ("pull_policy", "command", "host_network"))
                 pod = self._owner.on(objects.pull_pod(self.name, host, *words))
                 self._cluster.create_pod(self._namespace, pod)
-        return not missing
+        return self.refused or not missing
 
     def _later(self, missing: list[str], pods: Container[str]) -> list[str]:
         """Return the nodes that get no pod until another node has the image."""
@@ -307,10 +314,10 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             module.fail_json(msg=lacks, **result)
         if module.check_mode:
             module.exit_json(msg=f"{pull.name} would be pulled where it is missing.", **result)
-        if not poll(pull.look, bool, part.seconds, POLL_SECONDS):
+        if not poll(pull.look, bool, part.seconds, POLL_SECONDS) or pull.refused:
             lines = [f"{pull.name} is on {len(pull.found)} of {len(pull.nodes)} nodes after {part.waited:.0f} s"]
             lines += pull.waiting()
-            if not part.last:
+            if not part.last and not pull.refused:
                 result |= {"done": False, "progress": {"waited": part.waited}}
                 module.exit_json(msg="\n".join(lines), **result)
             lines += quoted(pull.warnings(), "\n".join(lines))

@@ -38,6 +38,8 @@ class Handler(BaseHTTPRequestHandler):
     """Answers the requests of a pull."""
 
     protocol_version = "HTTP/1.1"
+    # containerd first tries TLS, and takes HTTP if what answers its handshake begins with HTTP, as a registry's does.
+    default_request_version = "HTTP/1.0"
     server: Registry
 
     def log_message(self, format: str, *args: object) -> None:

@@ -35,6 +35,11 @@ HINTS = (
         " sglang_tolerations.",
     ),
     (
+        r"401 Unauthorized|403 Forbidden|(?:pull )?access denied|authorization failed|no basic auth credentials",
+        "The registry refuses the node. Store its password with kubectl create secret docker-registry in the group's"
+        " namespace, and name that Secret in gb10_image_pull_secrets.",
+    ),
+    (
         r"ErrImagePull|ImagePullBackOff|[Ff]ailed to pull image",
         "An image can't be pulled. Check that the node reaches the registry, or give the image to its container runtime"
         " (with K3s: the air-gap directory).",
@@ -132,6 +137,11 @@ def hints(warnings: Iterable[str]) -> list[str]:
 _FINAL = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
 )
+# What a registry answers by itself does not change while a playbook waits: no right, no such image, another protocol.
+# Names that do not resolve, refused connections and 429 (too many requests) do.
+_REFUSED = re.compile(
+    r"\b40[13] [UF]|access denied|authorization failed|no basic auth|: not found|manifest unknown|x509: |TLS handshake$"
+)
 # The kubelet retries every few seconds; so many failures are not a race at the start.
 _SANDBOX_FAILURES = 3
 # A busy server or node does not answer in time, also several times, but later: seen at a load of 30 on two cores.
@@ -149,6 +159,12 @@ def crash(container: Mapping[str, Any]) -> Mapping[str, Any]:
     if (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff" or state.get("terminated"):
         return state.get("terminated") or container.get("lastState", {}).get("terminated") or {"exitCode": "?"}
     return {}
+
+
+def refused_image(pod: Mapping[str, Any]) -> bool:
+    """Return whether a registry refused the image of a pod twice, for a reason that does not pass by itself."""
+    containers = pod.get("status", {}).get("containerStatuses", [])
+    return any(trouble(pod, container, ())[1] for container in containers)
 
 
 def _warnings_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -170,7 +186,8 @@ def trouble(
     if reason in _FINAL:
         return f"{reason}: {waiting.get('message', '')}", True
     if reason in {"ErrImagePull", "ImagePullBackOff"}:
-        return f"{reason}: {waiting.get('message', '')}", False
+        message = str(waiting.get("message", ""))
+        return f"{reason}: {message}", reason == "ImagePullBackOff" and bool(_REFUSED.search(message))
     sandbox = [e for e in warnings if e.get("reason") in {"FailedCreatePodSandBox", "NoNetworkFound"}]
     if sandbox and pod.get("status", {}).get("phase") == "Pending":
         count, message = sum(int(e.get("count") or 1) for e in sandbox), str(sandbox[-1].get("message", ""))

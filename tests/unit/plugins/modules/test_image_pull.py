@@ -60,7 +60,9 @@ class Cluster:
         for pod in chosen:
             image = self.registry[pod["spec"]["nodeSelector"]["kubernetes.io/hostname"]]
             pod["metadata"]["uid"] = pod["metadata"]["name"]
-            pod["status"] = {"phase": "Pending", "containerStatuses": [{"imageID": image or ""}]}
+            waits = {"reason": "ImagePullBackOff", "message": image} if " " in (image or "") else {}
+            own = {"imageID": "" if waits else image or "", "state": {"waiting": waits}}
+            pod["status"] = {"phase": "Pending", "containerStatuses": [own]}
         return chosen
 
     def create_pod(self, _namespace: str, pod: Json) -> None:
@@ -277,6 +279,19 @@ def test_a_first_node_that_cannot_pull_ends_the_wait_with_its_reason(capsys: Cap
     assert result["msg"].count("manifest unknown") == 1
     assert "spark2, spark3 and spark4 wait until spark1 has the image" in result["msg"]
     assert "reaches the registry" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("second", "waited"),
+    [("unexpected status: 401 Unauthorized", "0 s"), ("lookup r: no such host", "10 s"), (None, "10 s")],
+)
+def test_a_registry_that_refuses_all_nodes_ends_the_wait(capsys: Capture, second: str | None, waited: str) -> None:
+    """A node that is not refused may still get the image."""
+    Cluster.registry = {"spark1": "unexpected status: 401 Unauthorized", "spark2": second}
+    status, result = pull(capsys, timeout=10)
+    assert (status, Cluster.made, result["changed"]) == (1, {}, False)
+    assert f"{TAG} is on 0 of 2 nodes after {waited}" in result["msg"]
+    assert "name that Secret in gb10_image_pull_secrets" in result["msg"]
 
 
 def test_check_mode_with_one_first_pulls_nothing(capsys: Capture, four: list[str]) -> None:

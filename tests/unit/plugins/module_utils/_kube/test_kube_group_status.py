@@ -129,15 +129,34 @@ def test_the_end_of_a_pod_that_is_deleted_is_no_crash() -> None:
     assert not any(group.hopeless for group in looked_at(*pods))
 
 
+# What containerd 2.1 says of a registry
+RESOLVE = "failed to resolve reference: "
+
+
 @pytest.mark.parametrize(
-    ("reason", "hopeless"),
-    [("CreateContainerConfigError", True), ("ImagePullBackOff", False), ("ErrImageNeverPull", True)],
+    ("reason", "message", "hopeless"),
+    [
+        ("CreateContainerConfigError", "because", True),
+        ("ErrImageNeverPull", "because", True),
+        ("ImagePullBackOff", "because", False),
+        ("ErrImagePull", RESOLVE + "unexpected status from HEAD request: 401 Unauthorized", False),
+        ("ImagePullBackOff", RESOLVE + "unexpected status from HEAD request: 401 Unauthorized", True),
+        ("ImagePullBackOff", RESOLVE + "unexpected status from HEAD request: 403 Forbidden", True),
+        ("ImagePullBackOff", RESOLVE + "pull access denied, repository does not exist", True),
+        ("ImagePullBackOff", RESOLVE + "r.example/a:1: not found", True),
+        ("ImagePullBackOff", RESOLVE + "tls: first record does not look like a TLS handshake", True),
+        ("ImagePullBackOff", RESOLVE + "tls: failed to verify certificate: x509: unknown authority", True),
+        ("ImagePullBackOff", RESOLVE + "unexpected status from HEAD request: 429 Too Many Requests", False),
+        ("ImagePullBackOff", RESOLVE + "dial tcp: lookup r.example: no such host", False),
+        ("ImagePullBackOff", RESOLVE + "net/http: TLS handshake timeout", False),
+        ("ImagePullBackOff", RESOLVE + "unexpected status from HEAD request: 503 Service Unavailable", False),
+    ],
 )
-def test_waiting_reasons(reason: str, hopeless: bool) -> None:
-    waiting = pod(0, ready=False, state={"waiting": {"reason": reason, "message": "because"}})
+def test_waiting_reasons(reason: str, message: str, hopeless: bool) -> None:
+    waiting = pod(0, ready=False, state={"waiting": {"reason": reason, "message": message}})
     group = status.read_group([waiting], [], 1)
     assert group.hopeless is hopeless
-    assert f"{reason}: because" in group.lines()[0]
+    assert f"{reason}: {message}" in group.lines()[0]
 
 
 NO_NETWORK = "cannot find a network-attachment-definition (gb10-rail0-vf9) in namespace (gb10-serving)"
