@@ -54,11 +54,11 @@ def site(make_lab: Callable[..., LabCommand]) -> Site:
     return Site(lab)
 
 
-def of_this_lab(lab: LabCommand, command: str) -> str:
+def of_this_lab(lab: LabCommand, command: str, inventory: str = "-i inventory/4x-gb10-switch -i inventory/lab") -> str:
     """Replace examples by the lab's values. Without -K sudo has no password, as for the reader; labctl has its own."""
     password = "" if re.search(r" -\w*K|labctl", command) else " -e ansible_become_password="
     command = re.sub(r" -K\b", "", command).replace("$PWD", str(lab.state))
-    command = command.replace("-i inventory/mine", "-i inventory/4x-gb10-switch -i inventory/lab")
+    command = command.replace("-i inventory/mine", inventory)
     return command + (f"{password} -e gb10_results_dir={lab.results}" if "ansible-playbook" in command else "")
 
 

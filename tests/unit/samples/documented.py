@@ -13,13 +13,14 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "lab/README.md")]
 PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md"), *ROOT.glob("lab/*/README.md")])
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-Place = Literal["unit", "lab", "prepare", "discover", "short", "all", "elsewhere"]
+Place = Literal["unit", "lab", "prepare", "discover", "short", "daily", "all", "elsewhere"]
 # Who runs them, as the page "Tested commands" says it.
 RUNS: dict[Place, str] = {
     "unit": "`tests/unit/test_documented_blocks.py`, with substitutes for the programs that `make` starts",
     "all": "`make test`",
     "lab": "`tests/lab/test_documented.py`, on four simulated Sparks",
     "short": "`tests/lab/test_inventory_new.py`, on two simulated Sparks",
+    "daily": "`tests/lab/test_daily.py`, on two and three simulated Sparks",
     "discover": "`tests/lab/test_discover.py`, on simulated Sparks",
     "prepare": "`tests/lab/test_prepare.py`, on two simulated Sparks as delivered",
     "elsewhere": "none",
@@ -58,6 +59,8 @@ def place_of(page: str, command: str, title: str = "") -> tuple[Place, str]:
         return "elsewhere", "needs real hardware"
     if page == "docs/prepare.md":
         return "prepare", ""
+    if page == "docs/daily.md":
+        return "daily", ""
     if title.startswith("# The short way"):
         return "short", ""
     for pattern, place, reason in PLACES:
