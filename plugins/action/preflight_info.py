@@ -18,6 +18,8 @@ UNSENT = "could not be sent to remote host"
 class ActionModule(ActionBase):
     """Runs the module; preflight_report refuses a host that stays in the play without facts."""
 
+    _printed = ""
+
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the facts, or with ``keep_unread`` a result whose fact ``gb10_preflight_unread`` has the error."""
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -28,7 +30,8 @@ class ActionModule(ActionBase):
         except AnsibleError as error:
             read = {"failed": True, "msg": str(error)}
         if not read.get("failed"):
-            return result | read | {"ansible_facts": {**read["ansible_facts"], "gb10_preflight_unread": {}}}
+            printed = {"printed": self._printed} if self._printed else {}
+            return result | read | {"ansible_facts": {**read["ansible_facts"], "gb10_preflight_unread": printed}}
         told = self._with_cause(error_of(read))
         known = task_vars or {}
         unread = {
@@ -38,6 +41,14 @@ class ActionModule(ActionBase):
         }
         facts = {"gb10_preflight": None, "gb10_preflight_unread": unread}
         return result | {"changed": False, "ansible_facts": facts, "msg": f"the host could not be read: {told}"}
+
+    def _low_level_execute_command(self, *words: Any, **options: Any) -> Any:
+        """Run a command, and keep the first line that the shell of the login printed before the module's JSON."""
+        done = super()._low_level_execute_command(*words, **options)
+        before, brace, _json = done["stdout"].partition("{")
+        lines = [line.strip() for line in before.splitlines() if brace and not line.startswith("BECOME-SUCCESS-")]
+        self._printed = next(filter(None, lines), self._printed)[:200]
+        return done
 
     def _with_cause(self, told: str) -> str:
         """Return an error with what ssh says, where Ansible only noticed that it could not send the module.

@@ -59,7 +59,8 @@ RETURN = r"""
 ansible_facts:
   description:
     - C(gb10_preflight) with everything that was read; values that could not be read are null. With
-      O(keep_unread), it is null itself and C(gb10_preflight_unread) has the error if the host can't be read.
+      O(keep_unread), it is null itself and C(gb10_preflight_unread) has the error if the host can't be read,
+      or what the login printed.
     - Also the facts of M(gb10.cluster.pf_info).
   returned: always
   type: dict

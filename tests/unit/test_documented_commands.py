@@ -69,7 +69,11 @@ def extra_variables(texts: list[str]) -> list[str]:
     """Return the names of variables that are given with -e."""
     names: list[str] = []
     for text in texts:
-        names += json.loads(text) if text.startswith("{") else [each.partition("=")[0] for each in text.split()]
+        names += (
+            json.loads(text)
+            if text.startswith("{")
+            else [each.partition("=")[0] for each in text.split() if "=" in each]
+        )
     return names
 
 

@@ -51,7 +51,8 @@ class Host:
     the fabric plan; a host without PFs is not a GPU node.
     ``version`` is the wanted K3s release, empty if it is unknown; ``k3s`` has other wanted settings by K3s's names.
     ``needs`` is what the group that is planned needs on its nodes; None if it is not known.
-    ``unread`` is what action preflight_info returns about a host that it could not read; ``misread`` has the names of
+    ``unread`` is what action preflight_info returns about a host that it could not read, or under ``printed`` what the
+    login of a host printed that it did read; ``misread`` has the names of
     the facts that were absent or had another type (shapes.py).
     """
 

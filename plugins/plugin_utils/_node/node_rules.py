@@ -482,6 +482,11 @@ def _management(host: Host) -> Sequence[Fault]:
     return fault_if(name and there and name not in there, name, there=", ".join(there) or "none")
 
 
+def _prints(host: Host) -> Sequence[Fault]:
+    user = host.known["user"]
+    return fault_if(host.unread.get("printed"), host.unread.get("printed"), user=user["sudo_from"] or user["name"])
+
+
 SHAPE: Mapping[str, Find] = {
     "preflight.facts.shape": lambda host: fault_if(host.misread, ", ".join(host.misread)),
 }
@@ -495,6 +500,7 @@ _NEEDED = {
 }
 NODE_RULES: Mapping[str, Find] = {
     "preflight.facts.unread": lambda host: find_unknown(host, _NEEDED),
+    "preflight.user.prints": _prints,
     "preflight.os.unsupported": _system,
     "preflight.cgroup.unknown": lambda host: fault_if(host.known["cgroup_version"] is None, None),
     "preflight.cgroup.v1": _cgroup_v1,

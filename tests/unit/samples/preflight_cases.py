@@ -266,6 +266,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.network.no_default_route", with_facts(default_routes=[]), with_facts(default_routes=["usb0"])),
     ("preflight.network.no_networkd", with_networks(load="masked"), with_networks(networkd="inactive")),
     ("preflight.network.wifi", with_facts(default_routes=["wlP9s9", "enP7s7"]), as_it_is),
+    ("preflight.user.prints", host_with(unread={"printed": "Welcome"}), as_it_is),
     ("preflight.os.unsupported", with_facts(os={"id": "arch", "version": "", "name": "Arch Linux"}), as_it_is),
     ("preflight.pcie.narrow", with_pf(pcie_gts=16.0, pcie_width=8, pcie_max_width=8), with_pf(pcie_max_gts=None)),
     ("preflight.pcie.slow", with_pf(pcie_width=2, pcie_max_width=2), as_it_is),

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that only a task that asks for it goes on with a host that could not be read."""
+"""Test that only a task that asks for it goes on with a host that could not be read, and what a login prints."""
 
 from __future__ import annotations
 
@@ -59,3 +59,28 @@ def test_a_module_that_could_not_be_sent_asks_ssh_for_the_cause(monkeypatch: pyt
     monkeypatch.setattr(preflight_info.ActionModule, "_low_level_execute_command", try_ssh)
     facts = action.run(None, {"ansible_host": "192.0.2.1"})["ansible_facts"]
     assert facts["gb10_preflight_unread"]["error"] == (f"{asked}\n{told}" if asked else told)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "printed"),
+    [
+        ('Welcome to \x1b[1mspark1\nlast login\nBECOME-SUCCESS-xyz\n{"a": 1}', "Welcome to \x1b[1mspark1"),
+        ('\n{"a": 1}', ""),
+        ('{"a": "{"}\nbye', ""),
+        ("PLATFORM\nLinux\nFOUND\n/usr/bin/python3\nENDFOUND", ""),
+    ],
+    ids=["prints", "silent", "prints later", "search for Python"],
+)
+def test_what_the_login_prints_before_the_answer_is_a_fact(
+    monkeypatch: pytest.MonkeyPatch, stdout: str, printed: str
+) -> None:
+    def read(self: Any, **_options: Any) -> dict[str, Any]:
+        self._low_level_execute_command("python3")
+        return {"ansible_facts": {"gb10_preflight": {}}}
+
+    action = preflight_info.ActionModule.__new__(preflight_info.ActionModule)
+    action._task = SimpleNamespace(args={"keep_unread": True})
+    monkeypatch.setattr(preflight_info.ActionBase, "run", lambda *_words: {})
+    monkeypatch.setattr(preflight_info.ActionBase, "_low_level_execute_command", lambda *_words: {"stdout": stdout})
+    monkeypatch.setattr(preflight_info.ActionModule, "_execute_module", read)
+    assert action.run(None, {})["ansible_facts"]["gb10_preflight_unread"] == ({"printed": printed} if printed else {})
