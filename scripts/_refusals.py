@@ -11,10 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
-from _messages import Message
+
+
+class Message(NamedTuple):
+    """One finding as a reader of a page needs it."""
+
+    rule: str
+    severity: str
+    reason: str
+    remedy: str
+
 
 FINDINGS = re.compile(r"(?:.*\n)?\{\{ (?:(?!\}\}).)* \}\}", re.DOTALL)
 WORDED = re.compile(r"(?P<reason>.+?[^.])\. (?P<remedy>.+) \[(?P<rule>\w+(?:\.\w+)+)\]", re.DOTALL)

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the tables of docs/troubleshooting.md, combinations.md and launch-rules.md; with ``--check`` only compare.
 
-The tables are generated from what prints the messages: NCCL's causes, the rules of the packages of checks, the rules of
-launches, and the findings that Python code and tasks word themselves. The messages of others are a list.
+The tables are generated from what prints the messages: NCCL's causes, the rules of checks, the rules of launches, and
+the findings that tasks word themselves. The messages of others are a list.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from typing import Any
 import yaml
 from _collection import IMPORT_ROOT, ROOT, run
 from _generated import main, table
-from _messages import Message, messages
-from _refusals import refusals
+from _refusals import Message, refusals
 
 sys.path.insert(0, IMPORT_ROOT)
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import CATALOGUE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.combinations import Combination, load_combinations
@@ -63,13 +64,15 @@ def pasted() -> str:
     return table(["what you see", "what it means", "what to do"], rows)
 
 
-def rules(part: str) -> str:
-    """Return the messages of a part of the page, sorted by their names."""
-    packages = (path.parent.name for path in ROOT.glob("plugins/plugin_utils/*/rules.yml"))
-    every = [each for package in packages for each in Rules(package).all.items()]
-    every = [(name, rule) for name, rule in every if f"{name}.".startswith(tuple(f"{first}." for first in PARTS[part]))]
-    rows = [[name.partition("/")[0], rule.severity, rule.reason, rule.remedy] for name, rule in every]
-    return _messages([*rows, *worded(*PARTS[part])])
+def of_checks() -> Iterator[Message]:
+    """Yield the messages of all rules: of the packages on the controller, and of code with a dictionary of its own."""
+    books: list[findings.Rules] = [Rules(path.parent.name) for path in ROOT.glob("plugins/plugin_utils/*/rules.yml")]
+    for path in (ROOT / "plugins").rglob("*.py"):
+        if "\nRULES = Rules(\n" in path.read_text(encoding="utf-8"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            books.append(import_module(f"ansible_collections.gb10.cluster.{name}").RULES)
+    for name, rule in chain.from_iterable(book.all.items() for book in books):
+        yield Message(name.partition("/")[0], rule.severity, rule.reason, rule.remedy)
 
 
 def combinations() -> str:
@@ -131,23 +134,19 @@ _OF_GB10 = re.compile(r"\b(sm12x|sm == 121|unified)\b")
 
 
 @cache
-def _worded() -> list[Message]:
-    found = {message for path in (ROOT / "plugins").rglob("*.py") for message in messages(path)}
+def worded() -> frozenset[Message]:
+    """Return the messages of all checks and tasks."""
     tasks = [*ROOT.glob("playbooks/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]
-    return sorted(found | {message for path in tasks for message in refusals(path)})
+    return frozenset({*of_checks(), *(message for path in tasks for message in refusals(path))})
 
 
-def worded(*families: str) -> list[Message]:
-    """Return the findings that code or a task words itself, of which the name begins with one of these words."""
-    return [message for message in _worded() if message.rule.partition(".")[0] in families]
+def named(*families: str) -> set[Message]:
+    """Return the messages of which the name begins with one of these words."""
+    begins = tuple(f"{family}." for family in families)
+    return {message for message in worded() if f"{message.rule}.".startswith(begins)}
 
 
-def others() -> list[Message]:
-    """Return the findings that belong to no package of checks and to no launch."""
-    return [each for each in _worded() if each not in worded(*OF_LAUNCHES, *chain(*PARTS.values()))]
-
-
-def _messages(rows: Iterable[Sequence[str]]) -> str:
+def _messages(rows: Iterable[Message]) -> str:
     lines = [[_plain(f"`{rule}`"), severity, _plain(why), _plain(what)] for rule, severity, why, what in rows]
     return table(["rule", "severity", "what it means", "what to do"], sorted(lines))
 
@@ -165,11 +164,12 @@ def _plain(text: str) -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """Return the generated parts of the pages."""
-    checks = {name: rules(name) for name in PARTS}
+    checks = {part: _messages(named(*families)) for part, families in PARTS.items()}
+    others = worded() - named(*OF_LAUNCHES, *chain(*PARTS.values()))
     return {
-        SYMPTOMS: {"causes": causes(), "pasted": pasted(), **checks, "others": _messages(others())},
+        SYMPTOMS: {"causes": causes(), "pasted": pasted(), **checks, "others": _messages(others)},
         KNOWN: {"combinations": combinations()},
-        LAUNCHES: {"launches": launches(), "worded": _messages(worded(*OF_LAUNCHES))},
+        LAUNCHES: {"launches": launches(), "worded": _messages(named(*OF_LAUNCHES))},
     }
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
     LEFT,
     Source,
@@ -48,7 +49,7 @@ class ActionModule(ControllerAction):
             images = known_images(directories)
             profile, findings = to_profile(source, library.knowledge, options["name"], facts, fallback, images)
             findings += [
-                Finding("error", "profile.schema", name, None, problem, "Correct it in the written profile")
+                Rules("_sglang").finding("profile.schema", None, key=name, problem=problem)
                 for name, _colon, problem in (text.partition(": ") for text in schema_problems(profile))
             ]
             findings += resolve(profile, library=_with_facts(library, profile["model"]["repo"], facts)).findings

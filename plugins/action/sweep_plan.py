@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import current, estimate_s, remaining
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import examine, serving_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import SWEEPS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml
@@ -37,9 +38,7 @@ def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:
     """Return the message for the end of a run that could not finish the sweep, or an empty string."""
     if not left:
         return ""
-    why = "these cells are left: the cluster failed during them, others used the server, or a stop rule ended the run"
-    what = f"Run the same command again; it goes on with {left[0]['id']}."
-    return str(Finding("error", "sweep.unfinished", "remaining", len(left), why, what))
+    return str(Rules("_bench").finding("sweep.unfinished", len(left), next=left[0]["id"]))
 
 
 class ActionModule(ControllerAction):

@@ -8,7 +8,23 @@ from collections.abc import Mapping
 from statistics import median_high
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Rule, Rules
+
+RULES = Rules(
+    {
+        "verify.compare.unproved": Rule(
+            "both transports have to be verified in this run before they can be compared",
+            "Run playbook compare_transports, which does that.",
+            "nccl_verify_results",
+        ),
+        "verify.compare.slow": Rule(
+            "RDMA is {ratio} times as fast as TCP",
+            "The transport is proved, so look at its speed: playbook fabric with --tags fabric_check, firmware after a"
+            " replug, MTU at both ends.",
+            "nccl_verify_min_ratio",
+        ),
+    }
+)
 
 SIDES = {"rdma": "RDMA", "tcp": "TCP "}
 SMALLEST_RATE = 0.001  # tokens per second; a run without tokens must not divide by zero
@@ -22,9 +38,7 @@ def compare_speed(
     ``results`` are the proofs by transport class, ``least`` is the ratio that RDMA has to reach.
     """
     if not results.keys() >= SIDES.keys():
-        why = "both transports have to be verified in this run before they can be compared"
-        what = "Run playbook compare_transports, which does that."
-        problem = Finding("error", "verify.compare.unproved", "nccl_verify_results", sorted(results), why, what)
+        problem = RULES.finding("verify.compare.unproved", sorted(results))
         return {"ratio": 0.0, "lines": [], "problem": str(problem)}
     rates = {side: [run["tokens_per_second"] for run in results[side]["measured"]] for side in SIDES}
     medians = {side: median_high(runs) for side, runs in rates.items()}
@@ -38,12 +52,7 @@ def compare_speed(
     if all(buses.values()):
         shown = ", ".join(f"{name.strip()} {buses[side]['busbw']} GB/s" for side, name in SIDES.items())
         lines.append(f"all-reduce on the bus: {shown}")
-    why = f"RDMA is {ratio} times as fast as TCP"
-    what = (
-        "The transport is proved, so look at its speed: playbook fabric with --tags fabric_check, firmware after a"
-        " replug, MTU at both ends."
-    )
-    problem = Finding("error", "verify.compare.slow", "nccl_verify_min_ratio", least, why, what)
+    problem = RULES.finding("verify.compare.slow", least, ratio=ratio)
     return {"ratio": ratio, "lines": lines, "problem": str(problem) if ratio < least else ""}
 
 

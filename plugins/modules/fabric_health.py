@@ -62,9 +62,34 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    Finding,
+    Rule,
+    Rules,
+    format_findings,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric.physical_functions import read_link, read_pfs
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import ERRORS, SCRIPT, delta, parse_counters
+
+RULES = Rules(
+    {
+        "health.link": Rule(
+            "the link went down or came up this many times since the previous run",
+            "Reseat or replace the cable, unless somebody unplugged it.",
+            severity="warning",
+        ),
+        "health.speed": Rule(
+            "the speed in Mb/s was {before} in the previous run",
+            "Reseat the cable, and compare the switch port's speed.",
+            severity="warning",
+        ),
+        "health.errors": Rule(
+            "errors, drops or retransmissions since the previous run; RDMA slows down with them",
+            "Check the cable, and on a switch the lossless class (docs/fabric.md).",
+            severity="warning",
+        ),
+    }
+)
 
 
 def snapshot(root: Path, counted: str) -> dict[str, Any]:
@@ -79,24 +104,14 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Findi
         old = before["links"].get(port, link)
         changes = (link["carrier_changes"] or 0) - (old["carrier_changes"] or 0)
         if changes:
-            reason = "the link went down or came up this many times since the previous run"
-            yield _finding("link", port, changes, reason, "Reseat or replace the cable, unless somebody unplugged it.")
+            yield RULES.finding("health.link", changes, key=port)
         if link["speed"] != old["speed"] and min(link["speed"] or -1, old["speed"] or -1) > 0:
-            reason = f"the speed in Mb/s was {old['speed']} in the previous run"
-            yield _finding(
-                "speed", port, link["speed"], reason, "Reseat the cable, and compare the switch port's speed."
-            )
+            yield RULES.finding("health.speed", link["speed"], key=port, before=old["speed"])
     for device, counters in delta(before["counters"], now["counters"]).items():
         errors = {name: counters[name] for name in ERRORS if counters.get(name)}
         if errors:
             found = ", ".join(f"{name} +{count}" for name, count in errors.items())
-            reason = "errors, drops or retransmissions since the previous run; RDMA slows down with them"
-            remedy = "Check the cable, and on a switch the lossless class (docs/fabric.md)."
-            yield _finding("errors", device, found, reason, remedy)
-
-
-def _finding(rule: str, key: str, value: object, reason: str, remedy: str) -> Finding:
-    return Finding("warning", f"health.{rule}", key, value, reason, remedy)
+            yield RULES.finding("health.errors", found, key=device)
 
 
 def main() -> None:

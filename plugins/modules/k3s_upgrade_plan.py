@@ -106,12 +106,32 @@ from typing import Any, Literal
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Rule, Rules
 from ansible_collections.gb10.cluster.plugins.module_utils._host.k3s import parse_k3s_version
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, UPGRADE
 
+RULES = Rules(
+    {
+        "upgrade.not_installed": Rule(
+            "no K3s of this collection is installed here",
+            "Run playbook kubernetes first, or --limit the upgrade to the hosts that are in the cluster",
+            "k3s",
+        ),
+        "upgrade.downgrade": Rule(
+            "{installed} is newer, and K3s's datastore can't go back",
+            "Restore a backup of the older release instead, or correct k3s_version",
+            "k3s_version",
+        ),
+        "upgrade.skips_minor": Rule(
+            "{installed} runs here, and Kubernetes supports one minor release at a time",
+            "Upgrade to the newest v{major}.{next} first",
+            "k3s_version",
+            source="Kubernetes version skew policy",
+        ),
+    }
+)
 Action = Literal["stop-group", "upgrade", "release", "start-group", "verify"]
 
 
@@ -169,19 +189,14 @@ class Plan:
 def _check(node: Node, target: str) -> Finding | None:
     """Return why ``target`` is not possible on this node."""
     if not node.installed:
-        reason = "no K3s of this collection is installed here"
-        remedy = "Run playbook kubernetes first, or --limit the upgrade to the hosts that are in the cluster"
-        return Finding("error", "upgrade.not_installed", "k3s", None, reason, remedy, node.host)
+        return RULES.finding("upgrade.not_installed", None, node.host)
     have, want = parse_k3s_version(node.installed), parse_k3s_version(target)
     if want < have:
-        reason = f"{node.installed} is newer, and K3s's datastore can't go back"
-        remedy = "Restore a backup of the older release instead, or correct k3s_version"
-        return Finding("error", "upgrade.downgrade", "k3s_version", target, reason, remedy, node.host)
+        return RULES.finding("upgrade.downgrade", target, node.host, installed=node.installed)
     major, minor = have.release[:2]
     if want.release[0] != major or want.release[1] > minor + 1:
-        reason = f"{node.installed} runs here, and Kubernetes supports one minor release at a time"
-        remedy, source = f"Upgrade to the newest v{major}.{minor + 1} first", "Kubernetes version skew policy"
-        return Finding("error", "upgrade.skips_minor", "k3s_version", target, reason, remedy, node.host, source)
+        words = {"installed": node.installed, "major": major, "next": minor + 1}
+        return RULES.finding("upgrade.skips_minor", target, node.host, **words)
     return None
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -56,6 +56,47 @@ class Finding:
         reason, key = clip(self.reason), clip(self.key, 200)
         end = "" if reason.endswith((".", "?")) else "."
         return f"{self.severity}: {place}{key}{shown}: {reason}{end} {clip(self.remedy)} [{self.rule}]"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a finding says: why it is a problem and what to do, with the values of a case in braces, and the key.
+
+    ``provider`` is the only provider of Kubernetes that the rule is about, empty for any; ``source`` says who saw it.
+    """
+
+    reason: str
+    remedy: str
+    key: str = ""
+    severity: Severity = "error"
+    provider: str = ""
+    source: str = ""
+
+
+class Rules:
+    """Makes findings from rules by their names; ``source`` is the origin of what they are about.
+
+    A name may have several cases, each called ``name/case``. The rules are a dictionary, or a function that reads them
+    when the first one is needed.
+    """
+
+    def __init__(self, rules: Mapping[str, Rule] | Callable[[], Mapping[str, Rule]], source: str = "") -> None:
+        self.rules, self.source = rules, source
+
+    @property
+    def all(self) -> Mapping[str, Rule]:
+        return self.rules() if callable(self.rules) else self.rules
+
+    def finding(self, name: str, value: Any, where: str = "", /, **words: Any) -> Finding:
+        """Return the finding of a rule about one value; ``words`` are the values for the rule's key and sentences.
+
+        ``key``, ``severity`` and ``source`` among them replace those of the rule.
+        """
+        rule = self.all[name]
+        words = {"value": value, "severity": rule.severity, "source": rule.source or self.source, **words}
+        key = words.setdefault("key", rule.key.format(**words))
+        reason, remedy = rule.reason.format(**words), rule.remedy.format(**words)
+        return Finding(words["severity"], name.partition("/")[0], key, value, reason, remedy, where, words["source"])
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:

@@ -19,7 +19,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
-from .._common.findings import Finding
+from .._common.findings import Finding, Rule, Rules
 from .._host import netns, system
 from .._host.interfaces import is_interface_name
 from . import netplan_files
@@ -38,6 +38,38 @@ from .netplan_undo import (
     undo,
 )
 from .rdma import RdmaDevice, check_expected
+
+RULES = Rules(
+    {
+        "netplan.management": Rule(
+            "{why}",
+            "If this is the management link, name the ConnectX port in gb10_fabric_pfs of this host. If it is a"
+            " ConnectX port, remove the route or the DHCP server from the fabric: `ip route show default`",
+            "interface",
+        ),
+        "netplan.vf.missing": Rule(
+            "this host does not have this interface",
+            "Create the VFs first: playbook fabric with --tags sriov",
+            "interface",
+        ),
+        "netplan.pf.missing": Rule(
+            "this host does not have this interface",
+            "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",
+            "interface",
+        ),
+        "netplan.leftover": Rule(
+            "it also configures {interface}, and netplan adds its addresses to those of the fabric",
+            "If it has only ports of the fabric: sudo mv {value} /root/. Otherwise remove them from it",
+            "netplan file",
+            "warning",
+        ),
+        "netplan.lease": Rule(
+            "a DHCP server on the fabric gave this address, and may give a default route that replaces the host's",
+            "Turn the DHCP server of the switch or of the other host off; the fabric's addresses are static",
+            severity="warning",
+        ),
+    }
+)
 
 # The planned state of the fabric's interfaces: as netplan YAML, as sysctls, and compared with a host.
 
@@ -163,19 +195,9 @@ def check(
     for interface in desired:
         name = interface.name
         if name in protected:
-            remedy = (
-                "If this is the management link, name the ConnectX port in gb10_fabric_pfs of this host. If it is a "
-                "ConnectX port, remove the route or the DHCP server from the fabric: `ip route show default`"
-            )
-            findings.append(Finding("error", "netplan.management", "interface", name, protected[name], remedy))
+            findings.append(RULES.finding("netplan.management", name, why=protected[name]))
         if name not in links and name not in held and not (interface.is_vf and vfs_may_come):
-            reason, kind = "this host does not have this interface", "interface"
-            if interface.is_vf:
-                remedy = "Create the VFs first: playbook fabric with --tags sriov"
-                findings.append(Finding("error", "netplan.vf.missing", kind, name, reason, remedy))
-            else:
-                remedy = "Name this host's PF in gb10_fabric_pfs; `ip link` lists them"
-                findings.append(Finding("error", "netplan.pf.missing", kind, name, reason, remedy))
+            findings.append(RULES.finding("netplan.vf.missing" if interface.is_vf else "netplan.pf.missing", name))
     return findings
 
 
@@ -189,16 +211,12 @@ def leftovers(
     findings = []
     for interface in desired:
         named = re.compile(rf"""^\s+["']?{re.escape(interface.name)}["']?:""", re.MULTILINE)
-        reason = f"it also configures {interface.name}, and netplan adds its addresses to those of the fabric"
         for path in (path for path, text in files.items() if named.search(text)):
-            remedy = f"If it has only ports of the fabric: sudo mv {path} /root/. Otherwise remove them from it"
-            findings.append(Finding("warning", "netplan.leftover", "netplan file", str(path), reason, remedy))
-        reason = "a DHCP server on the fabric gave this address, and may give a default route that replaces the host's"
-        remedy = "Turn the DHCP server of the switch or of the other host off; the fabric's addresses are static"
+            findings.append(RULES.finding("netplan.leftover", str(path), interface=interface.name))
         for entry in links.get(interface.name, {}).get("addr_info", []):
             if entry.get("dynamic") and entry.get("family", "inet") == "inet":
                 address = f"{entry['local']}/{entry['prefixlen']}"
-                findings.append(Finding("warning", "netplan.lease", interface.name, address, reason, remedy))
+                findings.append(RULES.finding("netplan.lease", address, key=interface.name))
     return findings
 
 

@@ -16,10 +16,37 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
-from .._common.findings import Finding, Severity
+from .._common.findings import Finding, Rule, Rules
 from .._common.terms import ROCE_HEADER_BYTES
 from .physical_functions import read_int, read_text
 
+RULES = Rules(
+    {
+        "gid.device_missing": Rule(
+            "the host does not have this RDMA device (it has: {known})",
+            "Run playbook fabric, which creates the VFs, or correct rdma_device in gb10_fabric_pfs.",
+        ),
+        "gid.address": Rule("{error}", "Give an address without prefix."),
+        # The kernel makes a GID of every type that the port offers (roce_gid_type_mask_support in roce_gid_mgmt.c).
+        "gid.type": Rule(
+            "its GID has only the type {types}, which isn't routed",
+            "Update the firmware of the NIC, which offers no RoCE v2 on this port.",
+        ),
+        "gid.absent": Rule(
+            "it has no RoCE v2 GID, so a queue pair fails with 'Network is unreachable' (GIDs: {others})",
+            "Run playbook fabric, which gives the netdev this address and brings it up.",
+        ),
+        "gid.port_state": Rule(
+            "port {port} is not active (physically: {physically})",
+            "Run playbook fabric, which brings the netdev up. If it stays down, look at cable and switch port.",
+        ),
+        "gid.mtu": Rule(
+            "MTU {value} on its netdev, {wanted} planned, so RDMA packets carry {carried} bytes",
+            "Run playbook fabric, which sets the MTU of every VF; a VF does not inherit its PF's.",
+        ),
+    },
+    "sysfs",
+)
 ROCE_V2 = "RoCE v2"
 IB_MTUS = (4096, 2048, 1024, 512, 256)
 
@@ -164,9 +191,7 @@ def check_expected(
         device = by_name.get(name)
         if device is None:
             known = ", ".join(by_name) or "none"
-            reason = f"the host does not have this RDMA device (it has: {known})"
-            remedy = "Run playbook fabric, which creates the VFs, or correct rdma_device in gb10_fabric_pfs."
-            findings.append(_finding("device_missing", name, None, reason, remedy))
+            findings.append(RULES.finding("gid.device_missing", None, key=name, known=known))
         else:
             findings += _check_port(device, mtu)
         # an item without an address is an error
@@ -177,31 +202,20 @@ def check_expected(
     return results, findings
 
 
-def _finding(
-    rule: str, key: str, value: object, reason: str, remedy: str, severity: Severity = "error", source: str = "sysfs"
-) -> Finding:
-    return Finding(severity, f"gid.{rule}", key, value, reason, remedy, "", source)
-
-
 def _check_address(device: RdmaDevice, address: str) -> tuple[int | None, list[Finding]]:
     try:
         wanted = ip_address(address)
     except ValueError as error:
-        return None, [_finding("address", device.name, address, str(error), "Give an address without prefix.")]
+        return None, [RULES.finding("gid.address", address, key=device.name, error=error)]
     same = [gid for port in device.ports for gid in port.gids if _is(gid, wanted)]
     index = next((gid.index for gid in same if gid.type == ROCE_V2), None)
     if index is not None:
         return index, []
     if same:
         types = ", ".join(sorted({str(gid.type) for gid in same}))
-        reason = f"its GID has only the type {types}, which isn't routed"
-        # The kernel makes a GID of every type that the port offers (roce_gid_type_mask_support in roce_gid_mgmt.c).
-        remedy = "Update the firmware of the NIC, which offers no RoCE v2 on this port."
-        return None, [_finding("type", device.name, address, reason, remedy)]
+        return None, [RULES.finding("gid.type", address, key=device.name, types=types)]
     others = ", ".join(gid.ipv4 or gid.gid for port in device.ports for gid in port.gids) or "none"
-    reason = f"it has no RoCE v2 GID, so a queue pair fails with 'Network is unreachable' (GIDs: {others})"
-    remedy = "Run playbook fabric, which gives the netdev this address and brings it up."
-    return None, [_finding("absent", device.name, address, reason, remedy)]
+    return None, [RULES.finding("gid.absent", address, key=device.name, others=others)]
 
 
 def _is(gid: Gid, wanted: IPv4Address | IPv6Address) -> bool:
@@ -214,13 +228,11 @@ def _check_port(device: RdmaDevice, mtu: int | None) -> list[Finding]:
     findings = []
     for port in device.ports:
         if port.state != "ACTIVE":
-            reason = f"port {port.port} is not active (physically: {port.phys_state})"
-            remedy = "Run playbook fabric, which brings the netdev up. If it stays down, look at cable and switch port."
-            findings.append(_finding("port_state", device.name, port.state, reason, remedy))
+            words = {"key": device.name, "port": port.port, "physically": port.phys_state}
+            findings.append(RULES.finding("gid.port_state", port.state, **words))
         if mtu is not None and port.mtu is not None and port.mtu < mtu:
-            reason = f"MTU {port.mtu} on its netdev, {mtu} planned, so RDMA packets carry {port.active_mtu} bytes"
-            remedy = "Run playbook fabric, which sets the MTU of every VF; a VF does not inherit its PF's."
-            findings.append(_finding("mtu", device.name, port.mtu, reason, remedy))
+            words = {"key": device.name, "wanted": mtu, "carried": port.active_mtu}
+            findings.append(RULES.finding("gid.mtu", port.mtu, **words))
     return findings
 
 

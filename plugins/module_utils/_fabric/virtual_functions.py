@@ -15,14 +15,38 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from .._common.findings import Finding
+from .._common.findings import Finding, Rule, Rules
 from .._host import netns, system
 
 PCI_ADDRESS = re.compile(r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 UNKNOWN_HOLDER = "unknown: in no network namespace; its driver is not bound, or a virtual machine has it"
-SOURCE = "kernel Documentation/PCI/pci-iov-howto.rst"
+RULES = Rules(
+    {
+        "sriov.pf.missing": Rule(
+            "this host does not have this interface", "Look at `ip link`; name this host's PF in gb10_fabric_pfs", "pf"
+        ),
+        "sriov.firmware.disabled": Rule(
+            "the firmware offers no virtual functions",
+            "Install the package mstflint on the host, run `sudo mstconfig -d {pci} set SRIOV_EN=1 NUM_OF_VFS={count}`"
+            " and power-cycle it; firmware is not changed here",
+            "{pf} sriov_totalvfs",
+        ),
+        "sriov.count.above_hardware": Rule(
+            "the firmware offers {most}",
+            "Lower gb10_fabric_vf_count, or run `sudo mstconfig -d {pci} set SRIOV_EN=1 NUM_OF_VFS={count}` (package"
+            " mstflint) and power-cycle",
+            "{pf} vf_count",
+        ),
+        "sriov.vf.in_use": Rule(
+            "a change from {now} to {count} VFs destroys all VFs, including this one",
+            "Stop the pod first, a group with playbook serve_stop, or set sriov_force to true: the pod then loses its"
+            " network",
+            "{pf} VF {index}",
+        ),
+    },
+    "kernel Documentation/PCI/pci-iov-howto.rst",
+)
 
 
 @dataclass(frozen=True)
@@ -153,36 +177,20 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
     findings = []
     for pf in pfs:
         state = states[pf.name]
-        command = f"sudo mstconfig -d {state.pci or '<PCI address of ' + pf.name + '>'} set SRIOV_EN=1 NUM_OF_VFS="
-
-        def report(rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
-            findings.append(Finding("error", f"sriov.{rule}", key, value, reason, remedy, source=SOURCE))
-
+        pci = state.pci or f"<PCI address of {pf.name}>"
+        words = {"pf": pf.name, "pci": pci, "most": state.totalvfs, "now": state.numvfs, "count": pf.vf_count}
         if not state.present:
-            remedy = "Look at `ip link`; name this host's PF in gb10_fabric_pfs"
-            report("pf.missing", "pf", pf.name, "this host does not have this interface", remedy)
+            findings.append(RULES.finding("sriov.pf.missing", pf.name))
         elif pf.vf_count and not state.totalvfs:
-            remedy = (
-                f"Install the package mstflint on the host, run `{command}{pf.vf_count}` and power-cycle it;"
-                " firmware is not changed here"
-            )
-            reason = "the firmware offers no virtual functions"
-            report("firmware.disabled", f"{pf.name} sriov_totalvfs", state.totalvfs, reason, remedy)
+            findings.append(RULES.finding("sriov.firmware.disabled", state.totalvfs, **words))
         elif pf.vf_count > (state.totalvfs or 0):
-            remedy = f"Lower gb10_fabric_vf_count, or run `{command}{pf.vf_count}` (package mstflint) and power-cycle"
-            reason = f"the firmware offers {state.totalvfs}"
-            report("count.above_hardware", f"{pf.name} vf_count", pf.vf_count, reason, remedy)
+            findings.append(RULES.finding("sriov.count.above_hardware", pf.vf_count, **words))
         elif pf.vf_count != state.numvfs and not force:
-            for index, vf in sorted(state.vfs.items()):
-                if not vf.netdev:
-                    report(
-                        "vf.in_use",
-                        f"{pf.name} VF {index}",
-                        vf.holder or UNKNOWN_HOLDER,
-                        f"a change from {state.numvfs} to {pf.vf_count} VFs destroys all VFs, including this one",
-                        "Stop the pod first, a group with playbook serve_stop, or set sriov_force to true: the pod "
-                        "then loses its network",
-                    )
+            findings += [
+                RULES.finding("sriov.vf.in_use", vf.holder or UNKNOWN_HOLDER, index=index, **words)
+                for index, vf in sorted(state.vfs.items())
+                if not vf.netdev
+            ]
     return findings
 
 

@@ -10,9 +10,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .._common.findings import Finding
+from .._common.findings import Finding, Rule, Rules
 from .._common.versions import Version
 
+RULES = Rules(
+    {
+        "k3s.airgap.directory": Rule(
+            "the directory does not exist on the controller",
+            "Create it from the release, or set k3s_airgap_dir to an empty text to download",
+            "k3s_airgap_dir",
+        ),
+        "k3s.airgap.binary": Rule(
+            "the K3s binary for {arch} is missing", "Copy it there from the release page, with its sha256sum file"
+        ),
+        "k3s.airgap.checksum.missing": Rule(
+            "no sha256sum*.txt in the directory names this file",
+            "Add the release's sha256sum-{arch}.txt, or a line that `sha256sum {key}` prints",
+        ),
+        "k3s.airgap.checksum.wrong": Rule(
+            "the file does not match its checksum, so it is damaged or was replaced",
+            "Download it again; do not use it",
+        ),
+    }
+)
 EXAMPLE = "v1.36.4+k3s1"
 # Values of systemd's ActiveState at which the service has a process, or is about to
 RUNNING = ("active", "activating", "reloading")
@@ -92,30 +112,21 @@ def read_airgap(directory: Path, arch: str) -> Airgap:
     The checksums come from all ``sha256sum*.txt`` files in the directory; K3s publishes them under such names.
     """
     findings: list[Finding] = []
-
-    def add(rule: str, key: str, reason: str, remedy: str, value: object = None) -> None:
-        findings.append(Finding("error", f"k3s.airgap.{rule}", key, value, reason, remedy, where=str(directory)))
-
+    where = str(directory)
     if not directory.is_dir():
-        reason = "the directory does not exist on the controller"
-        remedy = "Create it from the release, or set k3s_airgap_dir to an empty text to download"
-        add("directory", "k3s_airgap_dir", reason, remedy, str(directory))
-        return Airgap("", (), tuple(findings))
+        return Airgap("", (), (RULES.finding("k3s.airgap.directory", where, where),))
     sums: dict[str, str] = {}
     for path in sorted(directory.glob("sha256sum*.txt")):
         sums.update(parse_sums(path.read_text(encoding="utf-8")))
     binary = directory / binary_name(arch)
     if not binary.is_file():
-        remedy = "Copy it there from the release page, with its sha256sum file"
-        add("binary", binary.name, f"the K3s binary for {arch} is missing", remedy)
+        findings.append(RULES.finding("k3s.airgap.binary", None, where, key=binary.name, arch=arch))
     images = [p for p in sorted(directory.iterdir()) if p.name.endswith(_IMAGE_SUFFIXES) and _fits(p.name, arch)]
     for path in filter(Path.is_file, [binary, *images]):
         if path.name not in sums:
-            remedy = f"Add the release's sha256sum-{arch}.txt, or a line that `sha256sum {path.name}` prints"
-            add("checksum.missing", path.name, "no sha256sum*.txt in the directory names this file", remedy)
+            findings.append(RULES.finding("k3s.airgap.checksum.missing", None, where, key=path.name, arch=arch))
         elif not holds(path, sums[path.name]):
-            reason = "the file does not match its checksum, so it is damaged or was replaced"
-            add("checksum.wrong", path.name, reason, "Download it again; do not use it")
+            findings.append(RULES.finding("k3s.airgap.checksum.wrong", None, where, key=path.name))
     used = {path.name: sums[path.name] for path in [binary, *images] if path.name in sums}
     return Airgap(str(binary) if binary.is_file() else "", tuple(map(str, images)), tuple(findings), used)
 

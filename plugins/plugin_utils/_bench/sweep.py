@@ -12,7 +12,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import prod
 from pathlib import Path
@@ -25,6 +25,8 @@ from .._sglang.profile import Library, ResolvedProfile, resolve
 from .._sglang.profile_files import TOPOLOGY_FLAGS, load_profile, override_findings, override_problems
 from .._sglang.schema import load_schema, violations
 from .stats import Workload
+
+_finding = Rules("_bench").finding
 
 SCHEMA = load_schema("sweep")
 OVERLAY = SCHEMA["$defs"]["overlay"]
@@ -73,38 +75,39 @@ class _Check:
     def __init__(self) -> None:
         self.found: list[Finding] = []
 
-    def error(self, rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
-        self.found.append(Finding("error", f"sweep.{rule}", key, value, reason, remedy))
+    def error(self, rule: str, value: Any, **words: Any) -> None:
+        self.found.append(_finding(rule, value, **words))
 
     def schema(self, data: Any, schema: Mapping[str, Any], at: str = "") -> bool:
         """Report every violation of the schema; return whether there was none."""
         before = len(self.found)
         for problem in violations(data, schema):
             place = ".".join(part for part in (at, problem.place) if part) or "sweep"
-            remedy = f"Write {problem.wanted or 'it as docs/benchmarks.md describes'}."
-            self.error(place.partition(".")[0], place, problem.value, problem.reason, remedy)
+            wanted = problem.wanted or "it as docs/benchmarks.md describes"
+            told = _finding("sweep.schema", problem.value, key=place, problem=problem.reason, wanted=wanted)
+            self.found.append(replace(told, rule=f"sweep.{place.partition('.')[0]}"))
         return len(self.found) == before
 
-    def known(self, key: str, given: Iterable[Any], allowed: Iterable[str], reason: str) -> None:
+    def known(self, key: str, given: Iterable[Any], allowed: Iterable[str], rule: str) -> None:
         """Report every given word that is not allowed, with a suggestion."""
         words = sorted(allowed)
         for word in given:
             if word not in words:
                 close = get_close_matches(str(word), words, n=1)
                 remedy = f"Did you mean {close[0]}?" if close else f"Choose from: {', '.join(words) or 'none'}."
-                self.error("exclude", key, word, reason, remedy)
+                self.error(rule, word, key=key, hint=remedy)
 
-    def twice(self, rule: str, key: str, names: list[str], remedy: str) -> None:
+    def twice(self, rule: str, key: str, names: list[str]) -> None:
         for name in sorted({name for name in names if names.count(name) > 1}):
-            self.error(rule, key, name, "is listed twice", remedy)
+            self.error(rule, name, key=key)
 
     def axis(self, name: str, values: Any) -> None:
         if not isinstance(values, list):
             return
         labels = [label_of(value) for value in values]
         if "" in labels:
-            self.error("axes", f"axes.{name}", "", "a value without a name", "Write {name: text, ...}.")
-        self.twice("axes", f"axes.{name}", labels, "Give each value a different name.")
+            self.error("sweep.axes/unnamed", "", key=f"axes.{name}")
+        self.twice("sweep.axes/twice", f"axes.{name}", labels)
         for label, value in zip(labels, values, strict=True):
             parts = value if isinstance(value, Mapping) else {name: value}
             misplaced = {part: parts[part] for part in MAPPINGS & set(parts) if not isinstance(parts[part], Mapping)}
@@ -114,11 +117,11 @@ class _Check:
         for i, condition in enumerate(entries if isinstance(entries, list) else []):
             if not isinstance(condition, Mapping):
                 continue
-            self.known(f"exclude[{i}]", condition, axes, "names no axis")
+            self.known(f"exclude[{i}]", condition, axes, "sweep.exclude/axis")
             for axis, wanted in condition.items():
                 labels = [label_of(v) for v in (wanted if isinstance(wanted, list) else [wanted])]
                 values = axes[axis] if isinstance(axes.get(axis), list) else labels
-                self.known(f"exclude[{i}].{axis}", labels, [label_of(v) for v in values], "is not a value of the axis")
+                self.known(f"exclude[{i}].{axis}", labels, [label_of(v) for v in values], "sweep.exclude/value")
 
 
 def check(sweep: Any) -> list[Finding]:
@@ -133,11 +136,9 @@ def check(sweep: Any) -> list[Finding]:
         found.axis(str(name), values)
     found.exclude(sweep.get("exclude"), axes)
     if (cells := prod(len(values) for values in axes.values() if isinstance(values, list))) > CELLS:
-        reason = f"the axes have {cells} combinations, of which {CELLS} can be planned"
-        found.error("axes", "axes", None, reason, "Shorten an axis, or write several sweeps.")
+        found.error("sweep.axes/many", None, cells=cells, most=CELLS)
     if valid:
-        remedy = "Results are identified by context and concurrency: put the other workload into a separate sweep."
-        found.twice("workloads", "workloads", [Workload(**w).name for w in sweep["workloads"]], remedy)
+        found.twice("sweep.workloads/twice", "workloads", [Workload(**w).name for w in sweep["workloads"]])
     return found.found
 
 
@@ -274,8 +275,6 @@ def line_of(
     digest = hashlib.sha256(line.encode()).hexdigest()[:16]
     return "|".join([digest, cell["transport"], resolved.image, json.dumps(others, sort_keys=True)]), resolved
 
-
-_finding = Rules("_bench").finding
 
 CELL_KEYS = ("profile", "base", "axes", "include")
 """Keys of a sweep on which its cells depend, besides exclude."""

@@ -288,12 +288,7 @@ def waive(
     known = {rule.id for rule in library.knowledge.rules.rules}
     said = {name: [str(one) for one in findings if one.rule == name] for name in rules if name in known}
     kept = [finding for finding in findings if finding.rule not in said]
-    remedy = "Take the name in brackets from a finding, or from docs/launch-rules.md"
-    for name in rules:
-        if name not in known:
-            reason = "it is not a rule about a launch that can be waived"
-            kept.append(Finding("error", "serving.waive", "serving_plan_waive", name, reason, remedy))
-    return kept, said
+    return kept + [_RULES.finding("serving.waive", name) for name in rules if name not in known], said
 
 
 def _idle(options: Mapping[str, Any], nodes: Sequence[str], profile: Profile) -> list[Finding]:
@@ -364,12 +359,10 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
             raise ValueError(f"the profile has no default, because its image has no digest; set preset to {named}")
         resolved = resolve(raw, preset, version, overrides, library, options["platform"], readings)
     except BrokenInstallation as error:
-        return None, [Finding("error", "serving.installation", "gb10.cluster", None, error.reason, error.remedy)]
+        return None, [_RULES.finding("serving.installation", None, error=error.reason, remedy=error.remedy)]
     except ValueError as error:
-        remedy = "Correct profile, preset or version; playbooks/profile_new.yml writes a new profile to start from"
         key = "preset" if raw is not None and preset and preset not in (raw.get("presets") or {}) else "profile"
-        reason = str(error).rstrip(".")
-        return None, [Finding("error", "serving.profile", key, options[key], reason, remedy), *wrong]
+        return None, [_RULES.finding("serving.profile", options[key], key=key, error=str(error).rstrip(".")), *wrong]
     if options["images_from"]:
         copy = options["images_from"].replace("{version}", resolved.sglang_version)
         resolved = replace(resolved, image=copy)

@@ -18,9 +18,10 @@ from string import Template
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity, clip
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, clip
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
+from .._controller.data import Rules
 from .argv import parse_flags
 from .catalogue import Catalogue, Parsed, key_of, translate
 from .check import Knowledge, check, serve_argv
@@ -40,6 +41,8 @@ from .profile_files import (
     name_of,
     release_in,
 )
+
+_finding = Rules("_sglang").finding
 
 RUNNERS = frozenset({"docker", "podman", "nerdctl"})
 SWITCH = re.compile(
@@ -113,12 +116,12 @@ class Source:
     description: str = ""
     findings: list[Finding] = field(default_factory=list)
 
-    def note(self, severity: Severity, key: str, value: Any, reason: str, remedy: str) -> None:
-        self.findings.append(Finding(severity, "adopt", key, value, reason, remedy))
+    def note(self, rule: str, value: Any, **words: Any) -> None:
+        self.findings.append(_finding(rule, value, **words))
 
-    def drop(self, severity: Severity, key: str, words: Sequence[str], reason: str, remedy: str) -> None:
+    def drop(self, rule: str, dropped: Sequence[str], **words: Any) -> None:
         """Record a part of the source that the profile does not have."""
-        self.refuse(Finding(severity, LEFT, key, None, reason, remedy), words)
+        self.refuse(_finding(rule, None, **words), dropped)
 
     def refuse(self, problem: Finding, words: Sequence[str]) -> None:
         """Record a part of the source that the profile does not have because of a problem, without a secret in it."""
@@ -200,7 +203,7 @@ def _server(words: Sequence[str]) -> Source:
     found = Source()
     for place, word in enumerate(words):
         if END_OF_COMMAND.fullmatch(word):
-            found.drop("info", "command", words[place:], "follows the server's flags", "Nothing to do")
+            found.drop("adopt.left/after", words[place:])
             break
         if word not in ("$@", "$*"):
             found.argv.append(word)
@@ -216,7 +219,7 @@ def _started_by(words: Sequence[str], found: Source) -> Source:
             if not command:  # variables of the shell alone, which the server does not see
                 own |= {name: found.env.pop(name) for name in named if name in found.env}
             elif command[0] not in HARMLESS | RUNNERS:
-                _step(found, command)
+                found.drop("adopt.left/before", command)
             command, named = [], []
         elif ASSIGNMENT.match(word):
             _variable(found, word)
@@ -226,7 +229,7 @@ def _started_by(words: Sequence[str], found: Source) -> Source:
         elif word not in ("env", "exec", "sudo", "nohup"):
             command.append(word)
     if "install" in command:
-        _step(found, command)
+        found.drop("adopt.left/before", command)
     argv, found.argv, length = found.argv, [], 0
     for word in argv:
         value = Template(word).safe_substitute(own | found.env)
@@ -241,27 +244,19 @@ def _until_end(words: Sequence[str]) -> list[str]:
     return list(takewhile(lambda word: not END_OF_COMMAND.fullmatch(word), words))
 
 
-def _step(found: Source, command: Sequence[str]) -> None:
-    remedy = "Use an image in which it was done, or a patch of your own that does it"
-    found.drop("warning", "command", command, "is a step before the server", remedy)
-
-
 def _variable(found: Source, text: str) -> None:
     name, equals, value = text.partition("=")
     words = [value] if equals else []
     if CODE.fullmatch(name):
-        reason = "decides which code the server loads, or from whom it downloads"
-        found.drop("warning", name, words, reason, f"Add it under env yourself, if you know why it is needed: {name}")
+        found.drop("adopt.left/variable.code", words, key=name)
     elif SECRET.search(name) or SECRET_VALUE.search(value):
-        remedy = "Give the token with sglang_hf_token, or the key with gateway_api_key, from your vault"
-        found.drop("warning", name, words, "is a secret, which a profile must not contain", remedy)
+        found.drop("adopt.left/variable.secret", words, key=name)
     elif FABRIC.fullmatch(name):
-        found.drop("info", name, words, "follows from the cluster: the serving plan sets it", "Nothing to do")
+        found.drop("adopt.left/cluster", words, key=name)
     elif not equals or SHELL.search(value):
-        remedy = f"Add it under env with its value, if it is needed: {name}"
-        found.drop("warning", name, words, "gets its value from your shell, which is unknown here", remedy)
+        found.drop("adopt.left/variable.shell", words, key=name)
     elif not NAME.fullmatch(name):
-        found.drop("warning", name, words, "is no name that a profile allows", "Write it in capitals under env")
+        found.drop("adopt.left/variable.name", words, key=name)
     else:
         found.env[name] = value
 
@@ -284,13 +279,11 @@ def _container(found: Source, rest: list[str]) -> None:
         if name in ("-e", "--env"):
             _variable(found, value)
         elif name == "--env-file":
-            reason = "has variables that were not read"
-            found.drop("warning", name, [value], reason, "Add those that the server needs under env")
+            found.drop("adopt.left/variable.file", [value], key=name)
         else:
             options += [name, value] if value else [name]
     if options:
-        reason = "are options of the container, which the collection chooses itself (devices, memory, network, models)"
-        found.drop("info", "docker", options, reason, "Nothing to do, unless a mount has files of yours")
+        found.drop("adopt.left/container", options)
 
 
 def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
@@ -310,20 +303,18 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
         found = read_command(text)
         for key in map(str, defaults):
             if f"{{{key}}}" not in str(command):
-                found.drop("info", key, str(defaults.get(key)).split(), "is not used by the command", "Nothing to do")
+                found.drop("adopt.left/recipe.unused", str(defaults.get(key)).split(), key=key)
     else:
         found = Source(argv=["--model-path", str(recipe["model"]), *_flags(defaults, knowledge)])
     for place in re.findall(r"\{\w+\}", " ".join(found.argv)):
-        found.note("error", "command", place, "has no value under defaults", "Write its value into the profile")
+        found.note("adopt/no_value", place)
     for name, value in (recipe.get("env") or {}).items():
         _variable(found, str(name) if value is None else f"{name}={value}")
     if recipe.get("model_revision"):
         found.argv += ["--revision", recipe["model_revision"]]
     for key in sorted(map(str, set(recipe) - OTHER - set(RECIPE))):
-        step = key in STEPS
-        reason = "is a step of sparkrun, which profiles don't have" if step else "is not read from a recipe"
-        remedy = "Use an image with it" if step else "Write what it sets into the profile, or correct its name"
-        found.drop("warning", key, str(recipe.get(key)).split(), reason, remedy)
+        rule = "adopt.left/recipe.step" if key in STEPS else "adopt.left/recipe.key"
+        found.drop(rule, str(recipe.get(key)).split(), key=key)
     found.image = str(recipe.get("container") or "")
     found.nodes = int(recipe.get("min_nodes") or 0)
     found.description = str((recipe.get("metadata") or {}).get("description") or recipe.get("description") or "")
@@ -386,9 +377,7 @@ def to_profile(
     given = _settings(found, parsed)
     unknown = [one.key for one in found.findings if (one.rule, one.severity) == (LEFT, "error") and "-" in one.key]
     if unknown and listed is None and name_of(image) not in OFFICIAL:
-        reason = f"has {', '.join(unknown)}, if it is a fork of SGLang {version} in which your line works"
-        remedy = "Add the flag under server_args, and as carries: [--flag=value] to the image"
-        found.note("warning", "image", image, reason, remedy)
+        found.note("adopt/fork", image, flags=", ".join(unknown), version=version)
     return _profile(found, given, entry, name, facts, fallback["repo"]), found.findings
 
 
@@ -408,8 +397,7 @@ def _image(
         known = (
             (best.describe("gb10") or f"an image of the profile {best.profile}") if best else "nothing is known of it"
         )
-        reason = f"was not given, and is taken: {known}"
-        found.note("warning", "image", image, reason, "Give another one with -e profile_new_image=IMAGE")
+        found.note("adopt/image.chosen", image, known=known)
     listed, tagged = look_up(images, image), Version.find(release_in(image))
     newest = knowledge.history.catalogues[-1].version
     told = listed.sglang if listed else release_in(image) if tagged and tagged.release[0] == newest.release[0] else ""
@@ -419,11 +407,10 @@ def _image(
             f" docker run --rm {image} python3 -c 'import sglang; print(sglang.__version__)' prints it"
         )
     if listed and asked and asked != listed.sglang:
-        reason = f"contains SGLang {listed.sglang}, as {listed.profile or 'images.json'} says, and not {asked}"
-        found.note("warning", "image", image, reason, "Correct profile_new_sglang_version or the image")
+        said = {"contains": listed.sglang, "listed": listed.profile or "images.json", "asked": asked}
+        found.note("adopt/image.release", image, **said)
     if not listed and name_of(image) not in OFFICIAL:
-        reason = "is not SGLang's own and in no profile; its programs run on your nodes with the rights of the pods"
-        found.note("warning", "image", image, reason, "Use it if you trust its author, or give another image")
+        found.note("adopt/image.foreign", image)
     return listed.reference if listed and "@" not in image else image, asked or told
 
 
@@ -440,7 +427,7 @@ def _in_release(found: Source, catalogue: Catalogue, knowledge: Knowledge, versi
             continue
         other = counterparts.get(item.option, "")
         if FLAG.fullmatch(other):
-            found.note("warning", item.option, None, f"is vLLM's name; SGLang has {other}", "Nothing to do")
+            found.note("adopt/vllm", None, key=item.option, other=other)
         named = replace(item, option=other) if FLAG.fullmatch(other) else item
         done, notes = translate([named], catalogue, history)
         if any(note.severity == "error" for note in notes):
@@ -472,24 +459,19 @@ def _settings(found: Source, parsed: Parsed) -> dict[str, Any]:
         key, value = key_of(item.flag.name), parsed.stored.get(item.flag.dest)
         problem = refused.get(item.option)
         if key in FOLLOWS:
-            reason = "follows from the cluster: the serving plan sets it"
-            found.drop("info", item.option, item.words, reason, "Nothing to do")
+            found.drop("adopt.left/cluster", item.words, key=item.option)
         elif key in SECRET_FLAGS or any(SECRET_VALUE.search(word) for word in item.words):
-            remedy = "Give a key with gateway_api_key from your vault"
-            found.drop("warning", item.option, ["***"], "is a secret, which a profile must not contain", remedy)
+            found.drop("adopt.left/flag.secret", ["***"], key=item.option)
         elif any(SHELL.search(word) for word in item.words):
-            reason = "gets its value from your shell, which is unknown here"
-            found.drop("error", item.option, item.words, reason, "Write its value into the profile")
+            found.drop("adopt.left/flag.shell", item.words, key=item.option)
         elif last[item.flag.name] != place:
-            found.drop("info", item.option, item.words, "is given again, and the last one counts", "Nothing to do")
+            found.drop("adopt.left/flag.again", item.words, key=item.option)
         elif key in CODE_FLAGS and value in (CODE_FLAGS[key] or (value,)):
-            remedy = f"Add it under server_args yourself, if you know why it is needed: {key}"
-            reason = "lets somebody else choose code or weights of the server, or see its requests"
-            found.drop("warning", item.option, item.words, reason, remedy)
+            found.drop("adopt.left/flag.code", item.words, key=item.option, name=key)
         elif problem is not None:
             found.refuse(problem, item.words)
         elif item.flag.dest not in parsed.stored:
-            found.drop("info", item.option, item.words, "has no effect in this release", "Nothing to do")
+            found.drop("adopt.left/flag.no_effect", item.words, key=item.option)
         else:
             given[key] = not item.option.startswith("--no-") if item.flag.is_switch else value
     left = {finding.key for finding in found.findings if finding.rule == LEFT}
@@ -508,21 +490,18 @@ def _profile(
     tp, pp, ep = (next((int(given[n]) for n in TOPOLOGY_FLAGS[size] if n in given), 1) for size in ("tp", "pp", "ep"))
     nodes = int(given.get("nnodes") or 0) or found.nodes or tp * pp
     if nodes != tp * pp:
-        reason = f"tp {tp} x pp {pp} = {tp * pp} GPUs; a DGX Spark has one"
-        found.note("warning", "nodes", nodes, reason, "Set topology so that tp x pp is the number of nodes")
+        found.note("adopt/nodes", nodes, tp=tp, pp=pp, gpus=tp * pp)
     path = str(given.get("model_path") or "")
     repo = repository(wanted or path or name)
     if wanted and path and repository(path) != repo:
-        found.drop("info", "--model-path", [path], "another repository was given with repo", "Nothing to do")
+        found.drop("adopt.left/model", [path])
     elif path.startswith(("/", ".", "~")) and not wanted:
         repo = path.rstrip("/").rpartition("/")[2].replace("--", "/", 1)
-        reason = f"is a directory; {repo} is assumed to be its repository"
-        found.note("warning", "model_path", path, reason, "Set model.repo to the repository that model_stage downloads")
+        found.note("adopt/directory", path, repo=repo)
     model = {"repo": repo, "revision": given.get("revision"), "arch": facts.get("architecture")}
     model |= {key: facts.get(key) for key in ("quantization", "max_context", "weights_gb")}
     if given.get("trust_remote_code") and not given.get("revision"):
-        reason = "runs the code of the model's repository, which can change at any time without a revision"
-        found.note("warning", "trust_remote_code", True, reason, "Set model.revision to a commit that you have read")
+        found.note("adopt/code", True)
     args = {key: value for key, value in given.items() if key not in OWNERS}
     sampling = args.pop(SAMPLING, None)
     profile: dict[str, Any] = {
@@ -542,7 +521,7 @@ def _profile(
     if isinstance(sampling, Mapping):
         profile["sampling"] = dict(sampling)
     elif sampling is not None:
-        found.drop("error", SAMPLING, [str(sampling)], "is not a JSON object", "Write the parameters under sampling")
+        found.drop("adopt.left/sampling", [str(sampling)], key=SAMPLING)
     return profile
 
 

@@ -17,9 +17,47 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Rule, Rules
 
 from .catalogue import Catalogue, Flag, History, Item, Parsed, canonical, spelling
+
+RULES = Rules(
+    {
+        "argparse.abbrev": Rule(
+            "is an abbreviation of {full}; a later release may make it ambiguous", "Write {full}", severity="info"
+        ),
+        "flag.ambiguous": Rule("could match {candidates}", "Write the flag in full"),
+        "flag.choice": Rule("SGLang {version} does not accept this value{others}", "{hint}Choose one of {choices}"),
+        "flag.deprecated": Rule(
+            "is deprecated and will be removed in a later release", "Use {other} instead", severity="warning"
+        ),
+        "flag.deprecated/help": Rule(
+            "is deprecated and will be removed in a later release", "{help}", severity="warning"
+        ),
+        "flag.help": Rule("prints the help and ends: no server starts", "Remove it"),
+        "flag.missing_value": Rule("expects {wanted}", "Write {key} VALUE"),
+        "flag.positional": Rule("the server takes no positional arguments", "Remove it, or write its flag before it"),
+        "flag.positional/switch": Rule(
+            "the server takes no positional arguments", "Remove it: {before} takes no value"
+        ),
+        "flag.positional/single": Rule(
+            "the server takes no positional arguments", "Remove it, or quote it: {before} takes one value"
+        ),
+        "flag.removed": Rule("{error}", "Remove it"),
+        "flag.removed/other": Rule("{extent}; SGLang {version}: {lies}", "{instead}"),
+        "flag.renamed": Rule("{extent}; SGLang {version}: {lies}", "{instead}"),
+        "flag.repeated": Rule("is given more than once; the last one counts", "Give it once", severity="warning"),
+        "flag.required": Rule("is required", "Add {key} VALUE"),
+        "flag.too_new": Rule("{extent}; SGLang {version}: {lies}", "{instead}"),
+        "flag.type": Rule("{error}", "Correct the value"),
+        "flag.type/number": Rule("{error}", "Give a value of type {kind}"),
+        "flag.unexpected_value": Rule("takes no value", "Write {key} alone or leave it out"),
+        "flag.unknown": Rule(
+            "SGLang {version} does not have this flag", "Look it up in the release's flags, or remove it"
+        ),
+        "flag.unknown/similar": Rule("SGLang {version} does not have this flag", "Did you mean {close}?"),
+    }
+)
 
 _READABLE = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)")
 _FACTORS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -128,8 +166,9 @@ class _Reader:
         self.catalogue, self.history, self.argv = catalogue, history, argv
         self.result = Parsed()
 
-    def report(self, severity: Severity, rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
-        self.result.findings.append(Finding(severity, rule, key, value, reason, remedy))
+    def report(self, rule: str, key: str, value: Any = None, **words: Any) -> None:
+        version = self.catalogue.version
+        self.result.findings.append(RULES.finding(rule, value, key=key, version=version, **words))
 
     def is_option(self, word: str) -> bool:
         """Return whether argparse takes a word for a flag rather than for a value."""
@@ -174,14 +213,11 @@ class _Reader:
 
     def extra(self, words: Sequence[str]) -> None:
         before = self.result.items[-1] if self.result.items else None
-        remedy = "Remove it, or write its flag before it"
-        if before is not None and before.flag is not None:
-            if before.flag.is_switch:
-                remedy = f"Remove it: {before.option} takes no value"
-            elif before.flag.nargs is None:
-                remedy = f"Remove it, or quote it: {before.option} takes one value"
+        rule, flag = "flag.positional", before.flag if before else None
+        if flag is not None and (flag.is_switch or flag.nargs is None):
+            rule = "flag.positional/switch" if flag.is_switch else "flag.positional/single"
         for word in words:
-            self.report("error", "flag.positional", word, None, "the server takes no positional arguments", remedy)
+            self.report(rule, word, before=before and before.option)
 
     def option(self, index: int) -> int:
         word = self.argv[index]
@@ -193,7 +229,7 @@ class _Reader:
         if flag is None:
             candidates = self.matches(name)
             if "-h" in candidates or "--help" in candidates or name in ("-h", "--help"):
-                self.report("error", "flag.help", name, None, "prints the help and ends: no server starts", "Remove it")
+                self.report("flag.help", name)
                 return index + 1
             if len(candidates) != 1:
                 words = (text,) if equals else tuple(self.argv[index + 1 : following])
@@ -203,12 +239,11 @@ class _Reader:
             flag = self.catalogue.options[full]
             former = self.history.known(name)
             if former is None:
-                reason = f"is an abbreviation of {full}; a later release may make it ambiguous"
-                self.report("info", "argparse.abbrev", name, text or None, reason, f"Write {full}")
+                self.report("argparse.abbrev", name, text or None, full=full)
             else:
                 words = (text,) if equals else tuple(self.argv[index + 1 : following])
                 item = Item(name, name, words, bool(equals))
-                self.report("error", "flag.renamed", name, text or None, *self.renamed(item, f"reads as {full}"))
+                self.report("flag.renamed", name, text or None, lies=f"reads as {full}", **self.renamed(item))
         words = tuple(self.argv[index + 1 : following])
         if equals:
             return self.inline(flag, full, name, text, index)
@@ -218,9 +253,7 @@ class _Reader:
 
     def inline(self, flag: Flag, full: str, name: str, text: str, index: int) -> int:
         if flag.is_switch:
-            self.report(
-                "error", "flag.unexpected_value", name, text, "takes no value", f"Write {name} alone or leave it out"
-            )
+            self.report("flag.unexpected_value", name, text)
             self.store(Item(full, name, (), False, flag))
         else:
             self.store(Item(full, name, (text,), True, flag))
@@ -241,7 +274,7 @@ class _Reader:
         )
         short = isinstance(flag.nargs, int) and used < flag.nargs
         if short or (used == 0 and flag.nargs in (None, "+")):
-            self.report("error", "flag.missing_value", name, None, f"expects {wanted}", f"Write {name} VALUE")
+            self.report("flag.missing_value", name, wanted=wanted)
         return used
 
     def store(self, item: Item) -> None:
@@ -249,8 +282,7 @@ class _Reader:
         if flag is None:
             return
         if any(before.flag is flag for before in self.result.items):
-            shown, reason = list(item.words) or None, "is given more than once; the last one counts"
-            self.report("warning", "flag.repeated", item.option, shown, reason, "Give it once")
+            self.report("flag.repeated", item.option, list(item.words) or None)
         self.result.items.append(item)
         value = self.value(item, flag)
         if value is not UNSET:
@@ -261,7 +293,7 @@ class _Reader:
         """Return the value that the parser stores; UNSET if the parser refuses it or the flag has no effect."""
         if flag.action == "Deprecated":
             if flag.error:
-                self.report("error", "flag.removed", item.option, None, flag.error, "Remove it")
+                self.report("flag.removed", item.option, error=flag.error)
             return UNSET
         if flag.action == "DeprecatedStoreConst" and flag.const is not None:
             values = [self.one(item, flag, word) for word in item.words]
@@ -283,8 +315,8 @@ class _Reader:
                 self.result.refused.update(canonical(self.history, flag, word))
                 self.choice(item, flag, word)
             else:
-                remedy = f"Give a value of type {flag.kind}" if flag.kind in ("int", "float") else "Correct the value"
-                self.report("error", "flag.type", item.option, word, str(refused), remedy)
+                rule = "flag.type/number" if flag.kind in ("int", "float") else "flag.type"
+                self.report(rule, item.option, word, error=refused, kind=flag.kind)
             return UNSET
 
     def choice(self, item: Item, flag: Flag, word: str) -> None:
@@ -296,11 +328,9 @@ class _Reader:
             for other in (catalogue.options.get(item.option),)
             if other is not None and word in [str(choice) for choice in other.choices or ()]
         ]
-        reason = f"SGLang {self.catalogue.version} does not accept this value"
-        if known:
-            reason += f" ({known[0]} to {known[-1]} do)"
+        others = f" ({known[0]} to {known[-1]} do)" if known else ""
         hint = f"Did you mean {close[0]}? " if close else ""
-        self.report("error", "flag.choice", item.option, word, reason, f"{hint}Choose one of {', '.join(choices)}")
+        self.report("flag.choice", item.option, word, others=others, hint=hint, choices=", ".join(choices))
 
     def unknown(self, name: str, words: tuple[str, ...], inline: bool, candidates: list[str]) -> None:
         value = " ".join(words) or None
@@ -310,19 +340,16 @@ class _Reader:
         span = self.history.span(name)
         if span is not None:
             lies = f"could match {', '.join(candidates)}" if candidates else "is not known to this release"
-            rule = "too_new" if span[0] > version else "renamed" if self.history.successor(name) else "removed"
-            self.report("error", f"flag.{rule}", name, value, *self.renamed(item, lies))
+            gone = "flag.renamed" if self.history.successor(name) else "flag.removed/other"
+            self.report("flag.too_new" if span[0] > version else gone, name, value, lies=lies, **self.renamed(item))
         elif candidates:
-            self.report(
-                "error", "flag.ambiguous", name, value, f"could match {', '.join(candidates)}", "Write the flag in full"
-            )
+            self.report("flag.ambiguous", name, value, candidates=", ".join(candidates))
         else:
             close = get_close_matches(name, self.catalogue.options, n=1, cutoff=0.75)
-            hint = f"Did you mean {close[0]}?" if close else "Look it up in the release's flags, or remove it"
-            self.report("error", "flag.unknown", name, value, f"SGLang {version} does not have this flag", hint)
+            self.report("flag.unknown/similar" if close else "flag.unknown", name, value, close="".join(close))
 
-    def renamed(self, item: Item, lies: str) -> tuple[str, str]:
-        """Return the reason and the remedy for a flag that exists only in other releases."""
+    def renamed(self, item: Item) -> dict[str, str]:
+        """Return where a flag exists that is only in other releases, and what to write instead."""
         span = self.history.span(item.written)
         extent = f"exists in {span[0]}…{span[1]} only" if span else "is gone"
         here = spelling(item, self.catalogue, self.history)
@@ -333,21 +360,21 @@ class _Reader:
             remedy = f"Use {successor} instead" if successor else "Remove it"
             if span is not None and later:
                 remedy = f"Remove it, or run SGLang {span[0]} or later"
-        return f"{extent}; SGLang {self.catalogue.version}: {lies}", remedy
+        return {"extent": extent, "instead": remedy}
 
     def require(self) -> None:
         given = {item.flag.name for item in self.result.items if item.flag is not None}
         for flag in self.catalogue.flags:
             # A file given with --config may have the flag.
             if flag.required and not given & {flag.name, "--config"}:
-                self.report("error", "flag.required", flag.name, None, "is required", f"Add {flag.name} VALUE")
+                self.report("flag.required", flag.name)
 
     def deprecations(self) -> None:
         for item in self.result.items:
             if item.flag is not None and item.flag.deprecated and not item.flag.error:
-                remedy = f"Use {item.flag.replacement} instead" if item.flag.replacement else item.flag.help
-                shown, reason = " ".join(item.words) or None, "is deprecated and will be removed in a later release"
-                self.report("warning", "flag.deprecated", item.option, shown, reason, remedy)
+                words = {"other": item.flag.replacement, "help": item.flag.help}
+                rule = "flag.deprecated" if item.flag.replacement else "flag.deprecated/help"
+                self.report(rule, item.option, " ".join(item.words) or None, **words)
 
 
 def parse_flags(catalogue: Catalogue, history: History, argv: Sequence[str]) -> Parsed:

@@ -15,8 +15,35 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Rule, Rules
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+
+RULES = Rules(
+    {
+        "version.unsupported": Rule(
+            "older than {first}, the oldest supported",
+            "Use {first} or later, or make its catalogue with scripts/sglang_catalogue.py VERSION",
+            "sglang",
+        ),
+        "version.nearest": Rule(
+            "there is no catalogue of {value}; the flags of {chosen} are used",
+            "To be exact, make its catalogue with scripts/sglang_catalogue.py VERSION",
+            "sglang",
+            "info",
+        ),
+        "version.nearest/newer": Rule(
+            "there is no catalogue of {value}; the flags of {chosen} are used",
+            "To be exact, make its catalogue with scripts/sglang_catalogue.py VERSION",
+            "sglang",
+            "warning",
+        ),
+        "translate.changed": Rule("SGLang {version} spells it {spelled}", "Nothing to do", severity="info"),
+        "translate.changed/default": Rule("left out: {why}", "Nothing to do", severity="info"),
+        "translate.refused": Rule(
+            "SGLang {version} has no counterpart ({extent})", "Remove it, or run a release that has it"
+        ),
+    }
+)
 
 MAKE_CATALOGUE = "make its catalogue with scripts/sglang_catalogue.py VERSION"
 
@@ -114,13 +141,10 @@ class History:
         else:
             chosen = before[-1] if before else self.catalogues[0]
         first, last = self.catalogues[0].version, self.catalogues[-1].version
-        reason = f"there is no catalogue of {version}; the flags of {chosen.version} are used"
         if version < first and not same:
-            reason, remedy = f"older than {first}, the oldest supported", f"Use {first} or later, or {MAKE_CATALOGUE}"
-            return chosen, [Finding("error", "version.unsupported", "sglang", str(version), reason, remedy)]
-        severity: Severity = "warning" if version > last and not same else "info"
-        remedy = f"To be exact, {MAKE_CATALOGUE}"
-        return chosen, [Finding(severity, "version.nearest", "sglang", str(version), reason, remedy)]
+            return chosen, [RULES.finding("version.unsupported", str(version), first=first)]
+        rule = "version.nearest/newer" if version > last and not same else "version.nearest"
+        return chosen, [RULES.finding(rule, str(version), chosen=chosen.version)]
 
     def span(self, option: str) -> tuple[Version, Version] | None:
         """Return the first and the last catalogued version that accept this spelling of a flag."""
@@ -278,10 +302,12 @@ class _Translator:
         self.done: list[Item] = []
         self.findings: list[Finding] = []
 
-    def report(self, severity: Severity, item: Item, reason: str, remedy: str) -> None:
-        value = " ".join(item.words) or None
-        rule = "translate.refused" if severity == "error" else "translate.changed"
-        self.findings.append(Finding(severity, rule, item.written, value, reason, remedy))
+    def report(self, rule: str, item: Item, **words: str) -> None:
+        value, version = " ".join(item.words) or None, self.catalogue.version
+        self.findings.append(RULES.finding(rule, value, key=item.written, version=version, **words))
+
+    def spells(self, item: Item, spelled: str) -> None:
+        self.report("translate.changed", item, spelled=spelled)
 
     def add(self, option: str, words: tuple[str, ...], inline: bool) -> None:
         flag = self.catalogue.options[option]
@@ -314,7 +340,7 @@ class _Translator:
             words = item.words if constant is None else (constant,)
             self.add(self._last(new), words, constant is not None or item.inline)
         shown = " ".join(f"{new}={constant}" if constant else new for new, constant in moves)
-        self.report("info", item, f"SGLang {self.catalogue.version} spells it {shown}", "Nothing to do")
+        self.spells(item, shown)
         return True
 
     def _last(self, option: str) -> str:
@@ -334,11 +360,11 @@ class _Translator:
             for old in self.history.backward.get((item.option, constant), ()):
                 if self.has(old):
                     self.add(old, () if constant is not None else item.words, item.inline)
-                    self.report("info", item, f"SGLang {self.catalogue.version} spells it {old}", "Nothing to do")
+                    self.spells(item, old)
                     return True
         if (item.option, value) == (DECODE, "disabled") and self.has(NO_GRAPH):
             self.add(NO_GRAPH, (), False)
-            self.report("info", item, f"SGLang {self.catalogue.version} spells it {NO_GRAPH}", "Nothing to do")
+            self.spells(item, NO_GRAPH)
             return True
         return False
 
@@ -347,7 +373,7 @@ class _Translator:
         why = _DEFAULTS.get((item.option, value))
         if why is None:
             return False
-        self.report("info", item, f"left out: {why}", "Nothing to do")
+        self.report("translate.changed/default", item, why=why)
         return True
 
     def _graphs(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -366,8 +392,7 @@ class _Translator:
                 kept.append(item)
             elif joins:
                 kept.append(Item(DECODE, item.written, ("disabled",), inline=True))
-                name = f"{DECODE}=disabled; the prefill graph is another flag"
-                self.report("info", item, f"SGLang {self.catalogue.version} spells it {name}", "Nothing to do")
+                self.spells(item, f"{DECODE}=disabled; the prefill graph is another flag")
             else:
                 kept += [item, Item(PREFILL, item.written, ("disabled",), inline=True)]
         return kept
@@ -378,7 +403,7 @@ class _Translator:
         size, switch = by_key.get("dp_size") or by_key.get("data_parallel_size"), by_key.get("enable_dp_attention")
         attention = by_key.get("attn_dp_size")
         if self.has("--attn-dp-size") and switch is not None and size is not None:
-            self.report("info", switch, f"SGLang {self.catalogue.version} spells it --attn-dp-size", "Nothing to do")
+            self.spells(switch, "--attn-dp-size")
             kept = [item for item in items if item not in (size, switch)]
             return [*kept, Item("--attn-dp-size", size.written, size.words, size.inline)]
         if attention is not None and not self.has("--attn-dp-size") and size is None:
@@ -390,8 +415,7 @@ class _Translator:
     def refuse(self, item: Item) -> None:
         span = self.history.span(item.option)
         extent = f"it exists in {span[0]}…{span[1]}" if span else "no known release has it"
-        reason = f"SGLang {self.catalogue.version} has no counterpart ({extent})"
-        self.report("error", item, reason, "Remove it, or run a release that has it")
+        self.report("translate.refused", item, extent=extent)
         self.done.append(item)
 
 

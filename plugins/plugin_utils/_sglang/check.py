@@ -20,6 +20,8 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
     Finding,
+    Rule,
+    Rules,
     Severity,
     has_errors,
     sort_findings,
@@ -31,6 +33,31 @@ from .argv import parse_flags
 from .catalogue import History, Parsed, load_history, translate
 from .models import GPUS, Facts, Setting
 from .rules import RuleBook, build_context, judge_flags, load_rules
+
+RULES = Rules(
+    {
+        "model.unknown": Rule(
+            "the rules about architectures were not applied", "Name the architecture", "architecture", "info"
+        ),
+        "published.kernel": Rule(
+            "published runs of other models with {value} on {gpus}: {counted}",
+            "Try another one if the server fails, or look whether the cause is mended in your image",
+            severity="warning",
+        ),
+        "published.failed": Rule(
+            "{lines}",
+            "Take the settings of a run that worked, or look whether the cause is mended in your image",
+            "command",
+            "warning",
+        ),
+        "published.failed/single": Rule(
+            "{lines}",
+            "Take the settings of a run that worked, or look whether the cause is mended in your image",
+            "command",
+            "info",
+        ),
+    }
+)
 
 SETTINGS = {
     "moe_runner_backend": 8,
@@ -149,9 +176,7 @@ class Evidence:
             if len({log_of(run.source) for run in failed}) < LOGS or 2 * len(failed) <= len(runs):
                 continue
             value = runs[0].settings[name]
-            reason = f"published runs of other models with {value} on {_gpus(runs)}: {_counted(runs)}"
-            remedy = "Try another one if the server fails, or look whether the cause is mended in your image"
-            found.append(Finding("warning", "published.kernel", name, value, reason, remedy))
+            found.append(RULES.finding("published.kernel", value, key=name, gpus=_gpus(runs), counted=_counted(runs)))
         return found
 
     @property
@@ -163,10 +188,10 @@ class Evidence:
         judged = self.alike if self.differs else self.nearest
         if not judged or any(run.works for run in judged):
             return None
-        remedy = "Take the settings of a run that worked, or look whether the cause is mended in your image"
         lone = len({log_of(run.source) for run in judged}) < LOGS and "spec" in self.differs
-        severity: Severity = "info" if lone else "warning"
-        return Finding(severity, "published.failed", "command", None, "; ".join(self.lines), remedy)
+        return RULES.finding(
+            "published.failed/single" if lone else "published.failed", None, lines="; ".join(self.lines)
+        )
 
 
 def _gpus(runs: Sequence[Run]) -> str:
@@ -308,8 +333,7 @@ def check(
     context = build_context(catalogue, history, version, meant, facts, setting, book.groups)
     told = judge_flags(book, context, version, meant.items)
     if facts.arch is None:
-        reason = "the rules about architectures were not applied"
-        findings.append(Finding("info", "model.unknown", "architecture", None, reason, "Name the architecture"))
+        findings.append(RULES.finding("model.unknown", None))
     findings += [finding for finding in parsed.findings if not _explained(finding, told)]
     # the parser already reported unknown flags; keep only the translation's notes
     findings = [*findings, *told, *(n for n in notes if n.severity != "error")]

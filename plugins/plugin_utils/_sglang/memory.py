@@ -18,9 +18,48 @@ from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Rule, Rules
 
 from .models import GPUS, Model
+
+RULES = Rules(
+    {
+        "memory.unknown": Rule(
+            "the size of the weights is not known, so nobody can tell before the start whether they fit",
+            "Give model.weights_gb in the profile: the sum of the weight files in GB",
+            "model.weights_gb",
+            "warning",
+        ),
+        "memory.weights": Rule(
+            "weights of {weights:.1f} GiB do not fit into {static:.1f} GiB per GPU",
+            "Raise mem_fraction_static, or spread the model over more GPUs (tp, pp)",
+            "mem_fraction_static",
+        ),
+        "memory.system": Rule(
+            "{free:.1f} GiB stay for graphs, activations, the system and its page cache",
+            "Lower mem_fraction_static, so that {needed:.0f} GiB or more stay free",
+            "mem_fraction_static",
+            "warning",
+        ),
+        "memory.mamba": Rule(
+            "Mamba states of {mamba:.1f} GiB leave no room for KV in {cache:.1f} GiB",
+            "Lower max_mamba_cache_size or max_running_requests, or make room for caches",
+            "max_mamba_cache_size",
+        ),
+        "memory.mamba/requests": Rule(
+            "the states that fit are enough for {requests} requests at once, fewer than requested ({slots})",
+            "Lower max_running_requests, or make room: mem_fraction_static, mamba_full_memory_ratio, mamba_ssm_dtype",
+            "max_running_requests",
+            "warning",
+        ),
+        "memory.context": Rule(
+            "one request may have {value} tokens, but the cache holds about {tokens}",
+            "Lower context_length, or make room for caches",
+            "context_length",
+            "warning",
+        ),
+    }
+)
 
 KV_BYTES: dict[str, float] = {"fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "fp4_e2m1": 0.5625, "nvfp4": 0.5625, "mxfp8": 1.03125}
 """Bytes per cached number; types that are not listed use two bytes (bfloat16)."""
@@ -314,9 +353,7 @@ def _estimate(
         result.lines.append(f"facts of the model: {model.evidence}, {UNCOMPARED[model.evidence]}")
     if model is None or model.weights_gb is None:
         result.lines.append("the size of the weights is not known")
-        reason = "the size of the weights is not known, so nobody can tell before the start whether they fit"
-        remedy = "Give model.weights_gb in the profile: the sum of the weight files in GB"
-        result.findings.append(Finding("warning", "memory.unknown", "model.weights_gb", None, reason, remedy, where))
+        result.findings.append(RULES.finding("memory.unknown", None, where))
         result.load_gib = 0.0 if unified else None
         return result
     result.download_gb = model.weights_gb + ((draft.weights_gb or 0.0) if draft is not None else 0.0)
@@ -497,33 +534,19 @@ def _free(result: Estimate, context: Mapping[str, Any], inside: bool) -> None:
 
 
 def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, where: str) -> None:
-    def note(severity: Severity, what: str, key: str, reason: str, remedy: str) -> None:
-        result.findings.append(Finding(severity, f"memory.{what}", key, context.get(key), reason, remedy, where))
+    def note(rule: str, key: str, **words: Any) -> None:
+        result.findings.append(RULES.finding(rule, context.get(key), where, key=key, **words))
 
     if result.cache_gib is not None and result.cache_gib <= 0:
         weights = result.static_gib - result.cache_gib
-        reason = f"weights of {weights:.1f} GiB do not fit into {result.static_gib:.1f} GiB per GPU"
-        remedy = "Raise mem_fraction_static, or spread the model over more GPUs (tp, pp)"
-        note("error", "weights", "mem_fraction_static", reason, remedy)
+        note("memory.weights", "mem_fraction_static", weights=weights, static=result.static_gib)
     if unified and result.outside_gib < SYSTEM_GIB:
-        reason = f"{result.outside_gib:.1f} GiB stay for graphs, activations, the system and its page cache"
-        remedy = f"Lower mem_fraction_static, so that {SYSTEM_GIB:.0f} GiB or more stay free"
-        note("warning", "system", "mem_fraction_static", reason, remedy)
+        note("memory.system", "mem_fraction_static", free=result.outside_gib, needed=SYSTEM_GIB)
     slots, chosen = context.get("slots"), context.get("max_mamba_cache_size") is None
     if result.mamba_gib is not None and result.mamba_gib >= (result.cache_gib or 0.0):
-        reason = f"Mamba states of {result.mamba_gib:.1f} GiB leave no room for KV in {result.cache_gib:.1f} GiB"
-        remedy = "Lower max_mamba_cache_size or max_running_requests, or make room for caches"
-        note("error", "mamba", "max_mamba_cache_size", reason, remedy)
+        note("memory.mamba", "max_mamba_cache_size", mamba=result.mamba_gib, cache=result.cache_gib)
     elif chosen and result.requests is not None and slots is not None and result.requests < slots:
-        reason = (
-            f"the states that fit are enough for {result.requests} requests at once, fewer than requested ({slots})"
-        )
-        remedy = (
-            "Lower max_running_requests, or make room: mem_fraction_static, mamba_full_memory_ratio, mamba_ssm_dtype"
-        )
-        note("warning", "mamba", "max_running_requests", reason, remedy)
+        note("memory.mamba/requests", "max_running_requests", requests=result.requests, slots=slots)
     wanted = context.get("context_length")
     if result.tokens is not None and wanted is not None and wanted > result.tokens:
-        reason = f"one request may have {wanted} tokens, but the cache holds about {two_digits(result.tokens)}"
-        remedy = "Lower context_length, or make room for caches"
-        note("warning", "context", "context_length", reason, remedy)
+        note("memory.context", "context_length", tokens=two_digits(result.tokens))

@@ -20,6 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
+from .._controller.data import Rules
 from .._controller.paths import PROFILES
 from .catalogue import Catalogue, Flag, History, Item, translate
 from .check import Knowledge, Report, check
@@ -40,6 +41,8 @@ from .profile_files import (
     with_sampling,
 )
 
+_finding = Rules("_sglang").finding
+
 ENV_RANGES: dict[str, tuple[str | None, str | None]] = {"SGLANG_ENABLE_SPEC_V2": (None, "0.5.13")}
 """Variables that SGLang reads only in these releases; later releases always do what they enabled (environ.py)."""
 
@@ -53,8 +56,7 @@ def translate_env(
     for key, value in env.items():
         extent = ENV_RANGES.get(key)
         if extent is not None and written_for.within(*extent) and not version.within(*extent):
-            reason = f"left out: SGLang {version} always does what it enabled"
-            findings.append(Finding("info", "translate.changed", key, value, reason, "Nothing to do", where))
+            findings.append(_finding("translate.changed/variable", value, where, key=key, version=version))
         else:
             kept[key] = value
     return kept, findings
@@ -72,16 +74,16 @@ def _word(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (dict, bool)) else str(value)
 
 
-def _mismatch(value: Any, flag: Flag | None) -> tuple[str, str, str] | None:
-    """Return rule, reason and remedy if a switch is given a value, or a flag with a value is given true or false."""
+def _mismatch(key: str, value: Any, flag: Flag | None, where: str) -> list[Finding]:
+    """Return a finding if a switch is given a value, or a flag with a value is given true or false."""
     if flag is None or value is None:
-        return None
+        return []
     if isinstance(value, bool) and not flag.is_switch and flag.nargs != "?":
         example = f", such as {flag.default!r}" if flag.default is not None else ""
-        return "flag.missing_value", "is a flag with a value, not a switch", f"Give it a value{example}"
+        return [_finding("flag.missing_value/setting", value, where, key=key, example=example)]
     if flag.is_switch and not isinstance(value, bool):
-        return "flag.unexpected_value", "is a switch", "Write true or false"
-    return None
+        return [_finding("flag.unexpected_value/setting", value, where, key=key)]
+    return []
 
 
 def _item(key: str, value: Any, flag: Flag | None) -> Item | None:
@@ -115,19 +117,14 @@ def render_argv(
     items: list[Item] = []
     for key, value in server_args.items():
         if key in OWNERS:
-            remedy = f"Give it under {OWNERS[key]}" if "." in OWNERS[key] else "Remove it"
-            findings.append(
-                Finding("error", "profile.key.owned", key, value, f"follows from {OWNERS[key]}", remedy, where)
-            )
+            rule = "profile.key.owned/place" if "." in OWNERS[key] else "profile.key.owned"
+            findings.append(_finding(rule, value, where, key=key, owner=OWNERS[key]))
             continue
         option = "--" + key.replace("_", "-")
         flag = catalogue.options.get(option) or history.known(option)
-        mismatch = _mismatch(value, flag)
-        if mismatch is not None:
-            rule, reason, remedy = mismatch
-            findings.append(Finding("error", rule, key, value, reason, remedy, where))
-            continue
-        item = _item(key, value, flag)
+        mismatch = _mismatch(key, value, flag, where)
+        findings += mismatch
+        item = None if mismatch else _item(key, value, flag)
         if item is not None:
             items.append(item)
     done, notes = translate(items, catalogue, history, written_for)
@@ -182,8 +179,7 @@ def select_patches(
         if name not in by_name:
             close = get_close_matches(name, by_name, n=1)
             remedy = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(by_name)}"
-            finding = Finding("error", "patch.unknown", "patches", name, "no patch has this name", remedy, where)
-            selection.findings.append(finding)
+            selection.findings.append(_finding("patch.unknown", name, where, hint=remedy))
     for patch in known:
         if patch.name not in names:
             continue
@@ -194,9 +190,7 @@ def select_patches(
             limits = [f"from {patch.first}" if patch.first else "", f"up to {patch.last}" if patch.last else ""]
             extent = " ".join(part for part in limits if part)
             why = f"SGLang {version} does not need it (only {extent}): {patch.reason}"
-            reason, remedy = f"not needed: it is for releases {extent}", "Nothing to do: it is not applied"
-            told = Finding("info", "patch.obsolete", "patches", patch.name, reason, remedy, where, patch.source)
-            selection.findings.append(told)
+            selection.findings.append(_finding("patch.obsolete", patch.name, where, extent=extent, source=patch.source))
         selection.chosen.append({"name": patch.name, "path": patch.file, "needed": needed, "why": why})
     return selection
 

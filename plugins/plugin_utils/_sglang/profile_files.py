@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
+from .._controller.data import Rules
 from .._controller.paths import PROFILES
 from .schema import INSTALL_AGAIN, BrokenInstallation, load_schema, violations
+
+_finding = Rules("_sglang").finding
 
 # Check the parts of a profile that are not flags: image, status, hardware, sampling and overrides.
 
@@ -87,9 +90,8 @@ def release_in(image: str) -> str:
 
 def override_findings(problems: Iterable[tuple[str, str]], where: str) -> list[Finding]:
     """Convert schema problems of overrides to findings; each problem comes with its place in the overrides."""
-    remedy = "Write it as a preset of a profile does (docs/profiles.md)"
     return [
-        Finding("error", "profile.override", place or "overrides", None, problem, remedy, where)
+        _finding("profile.override", None, where, key=place or "overrides", problem=problem)
         for place, problem in problems
     ]
 
@@ -100,34 +102,20 @@ def image_findings(image: str, contains: str, pinned: str, version: Version, whe
     ``contains`` is the release in the image and ``pinned`` its name with a digest, if they are known; ``newest`` is the
     newest release of which there is an image.
     """
-
-    def note(severity: Severity, rule: str, reason: str, remedy: str) -> Finding:
-        return Finding(severity, rule, "images", image or None, reason, remedy, where)
-
     if not image:
-        reason = f"no image of SGLang {version} is known; the newest release with one is {newest}"
-        remedy = "Set gb10_sglang_image, or add the image under images in the profile"
-        return [note("error", "profile.image.missing", reason, remedy)]
+        return [_finding("profile.image.missing", None, where, version=version, newest=newest)]
     found = []
     if image.startswith("localhost/"):
-        reason = "no registry has it: each node needs it from the machine on which it was built"
-        remedy = "Push it to a registry and set gb10_sglang_image, or import it on every node (k3s ctr images import)"
-        found.append(note("warning", "profile.image.local", reason, remedy))
+        found.append(_finding("profile.image.local", image, where))
     elif "@sha256:" not in image:
-        why = "a tag can be moved, so the digest that the first node pulls is recorded and required from then on"
-        reason = f"it names no digest; {why}"
-        remedy = f"Write {pinned}" if "@" in pinned else "Nothing to do; no public record of its digest is known"
-        found.append(note("info", "profile.image.unpinned", reason, remedy))
+        rule = "profile.image.unpinned/known" if "@" in pinned else "profile.image.unpinned"
+        found.append(_finding(rule, image, where, pinned=pinned))
     if contains and Version.parse(contains) != version:
-        reason = f"the image contains SGLang {contains}, but {version} was requested"
-        found.append(note("warning", "profile.image.version", reason, "Request the version of the image"))
+        found.append(_finding("profile.image.version", image, where, contains=contains, version=version))
     tagged = Version.find(release_in(image))
     # Forks number their tags themselves, so only a tag with SGLang's first two numbers is compared.
     if tagged is not None and tagged.release[:2] == version.release[:2] and tagged.release != version.release:
-        reason = f"its tag says SGLang {tagged}, but the flags are checked for {version}"
-        found.append(
-            note("warning", "profile.image.version", reason, "Correct gb10_sglang_image or gb10_sglang_version")
-        )
+        found.append(_finding("profile.image.version/tag", image, where, tagged=tagged, version=version))
     return found
 
 
@@ -136,11 +124,9 @@ def status_findings(merged: Mapping[str, Any], version: Version, where: str) -> 
     if merged.get("status") != "broken":
         return []
     seen, source = Version.parse(str(merged["sglang_version"])), str(merged.get("source") or "the profile")
-    same = seen.release == version.release
-    reason = f"it failed on SGLang {seen}: {merged.get('description') or 'no details given'} ({source})"
-    remedy = "Choose another preset" if same else f"Try it on SGLang {version} before you rely on it"
-    severity: Severity = "error" if same else "warning"
-    return [Finding(severity, "profile.broken", "status", "broken", reason, remedy, where, source)]
+    details = merged.get("description") or "no details given"
+    rule = "profile.broken" if seen.release == version.release else "profile.broken/release"
+    return [_finding(rule, "broken", where, seen=seen, version=version, details=details, source=source)]
 
 
 def context_findings(merged: Mapping[str, Any], most: int | None, image: str, where: str) -> list[Finding]:
@@ -153,18 +139,11 @@ def context_findings(merged: Mapping[str, Any], most: int | None, image: str, wh
     promised, known = args.get("context_length") or most, merged.get("verified")
     if not isinstance(promised, int) or args.get("is_embedding"):
         return []
-    remedy = "Run playbook verify with -e nccl_verify_answers=full before you rely on long prompts"
     if not known:
-        reason = "nobody is known to have verified the answers to long prompts"
-    elif _digest(known["image"]) != _digest(image):
-        reason = (
-            f"answers were verified up to {known['tokens']} tokens on another image, {known['image']} ({known['by']})"
-        )
-    elif known["tokens"] < promised:
-        reason = f"not verified beyond {known['tokens']} tokens ({known['by']})"
-    else:
-        return []
-    return [Finding("info", "profile.context", "context_length", promised, reason, remedy, where)]
+        return [_finding("profile.context", promised, where)]
+    if _digest(known["image"]) != _digest(image):
+        return [_finding("profile.context/image", promised, where, **known)]
+    return [_finding("profile.context/length", promised, where, **known)] if known["tokens"] < promised else []
 
 
 def _digest(image: str) -> str:
@@ -175,18 +154,14 @@ def hardware_findings(hardware: str, platform: str | None, where: str) -> list[F
     """Report a profile that was written for another platform than the nodes', if that is known."""
     if platform in (None, hardware):
         return []
-    reason = f"the profile is for {hardware}, the nodes are {platform}"
-    remedy = f"Choose a profile for {platform}, or set serving_plan_platform to {hardware} if that is what they are"
-    return [Finding("error", "profile.hardware", "hardware", hardware, reason, remedy, where)]
+    return [_finding("profile.hardware", hardware, where, platform=platform)]
 
 
 def secret_findings(server_args: Mapping[str, Any], env: Mapping[str, str], where: str) -> list[Finding]:
     """Report secrets, which would stand in the profile, in Kubernetes objects and in the list of processes."""
-    reason = "is a secret, which everybody who reads the profile or the process list would see"
-    remedy = "Remove it, and give gateway_api_key or sglang_hf_token from your vault"
     keys = [key for key in SECRET_FLAGS if server_args.get(key)]
     keys += [name for name, value in env.items() if value and (SECRET.search(name) or SECRET_VALUE.search(str(value)))]
-    return [Finding("error", "profile.secret", key, None, reason, remedy, where) for key in keys]
+    return [_finding("profile.secret", None, where, key=key) for key in keys]
 
 
 def with_sampling(
@@ -197,9 +172,7 @@ def with_sampling(
     if not given:
         return dict(server_args), []
     if SAMPLING in server_args:
-        reason, remedy = "the profile sets it under sampling too", f"Give it under sampling only, and remove {SAMPLING}"
-        value = server_args[SAMPLING]
-        return dict(server_args), [Finding("error", "profile.sampling.twice", SAMPLING, value, reason, remedy, where)]
+        return dict(server_args), [_finding("profile.sampling.twice", server_args[SAMPLING], where, key=SAMPLING)]
     return {**server_args, SAMPLING: given}, []
 
 

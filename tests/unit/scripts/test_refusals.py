@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from _messages import Message
-from _refusals import NotInForm, message, refusals, texts
+from _refusals import Message, NotInForm, message, refusals, texts
 from docutils.core import publish_doctree
 from myst_parser.docutils_ import Parser
 
@@ -115,3 +114,10 @@ def test_messages_are_read_within_blocks_and_their_rescue(tmp_path: Path) -> Non
     path = tmp_path / "tasks.yml"
     path.write_text(yaml.safe_dump([{"block": sample(), "rescue": sample(when="x")}]))
     assert [each.rule for each in refusals(path)] == ["run.part", "run.part"]
+
+
+def test_checks_take_their_sentences_from_rules() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins").rglob("*.py"))
+    assert not re.findall(r'\bFinding\(f?"', code)
+    launches = yaml.safe_load((ROOT / "plugins/plugin_utils/_sglang/rules.yml").read_text(encoding="utf-8"))
+    assert {name for name in launches if f'"{name}"' not in code} == set()
