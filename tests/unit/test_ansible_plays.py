@@ -72,12 +72,6 @@ def test_plays_do_not_see_what_an_earlier_play_imported_or_removed(tmp_path: Pat
     assert (tmp_path / "two").read_text() == "from group_vars"
 
 
-def test_a_program_that_fails_before_it_plays_has_its_status_and_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = both(monkeypatch, "--no-such-option")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("usage: ansible-playbook")
-
-
 def test_a_play_that_takes_too_long_ends_the_server(tmp_path: Path) -> None:
     server = ansible_plays.Server()
     server.program = tmp_path / "mute.py"
@@ -87,13 +81,6 @@ def test_a_play_that_takes_too_long_ends_the_server(tmp_path: Path) -> None:
     assert server.process is None
 
 
-def test_a_play_is_killed_when_its_server_shall_end() -> None:
-    waits = "import ansible_server, subprocess; print(ansible_server.wait(subprocess.Popen(['sleep', '60']).pid))"
-    words = [sys.executable, "-c", waits]
-    done = subprocess.run(words, cwd=Path(ansible_plays.__file__).parent, input=b"", capture_output=True, check=True)
-    assert done.stdout == b"-9\n"
-
-
 @pytest.mark.parametrize(
     "own", [{"ANSIBLE_FORKS": "1"}, {"HOME": "/nonexistent"}, {"PYTHONPATH": "/x"}, {"LC_ALL": "C"}]
 )
@@ -101,13 +88,3 @@ def test_a_play_with_settings_that_are_read_early_is_a_program(own: dict[str, st
     server = ansible_plays.SERVER
     assert server.serves(ansible_plays.ROOT, server.environment)
     assert not server.serves(ansible_plays.ROOT, server.environment | own)
-
-
-def test_a_play_with_a_file_of_settings_of_its_own_is_a_program(tmp_path: Path) -> None:
-    server = ansible_plays.SERVER
-    environment = {name: value for name, value in server.environment.items() if name != "ANSIBLE_CONFIG"}
-    assert not server.serves(tmp_path, environment)
-    (tmp_path / "ansible.cfg").write_text("[defaults]\n")
-    assert not server.serves(tmp_path, environment)
-    assert not server.serves(ansible_plays.ROOT, environment | {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg")})
-    assert server.serves(tmp_path, environment | {"ANSIBLE_CONFIG": str(ansible_plays.SETTINGS)})

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import ast
-import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import ansible.plugins
 import faults
 import mutants
 import pytest
@@ -58,14 +56,6 @@ def test_the_faults_of_a_line(
     assert all(ast.unparse(mutant.tree()) != original for mutant in found)
 
 
-def test_a_seed_determines_the_sample() -> None:
-    package = mutants.package_path("module_utils/_fabric")
-    first = mutants.chosen(package, "*.py", 1, 20)
-    assert len(first) == 20
-    assert first == mutants.chosen(package, "*.py", 1, 20)
-    assert first != mutants.chosen(package, "*.py", 2, 20)
-
-
 @pytest.mark.parametrize(
     ("package", "some"),
     [
@@ -99,11 +89,6 @@ def test_each_mutant_that_is_accepted_as_equivalent_exists_and_has_a_reason() ->
         existing = {mutant.key for mutant in mutants.all_mutants(mutants.package_path(package))}
         assert mutants.accepted(mutants.package_path(package)) - existing == set(), package
         assert all(entry["why"] for entry in entries)
-
-
-def test_an_alias_of_ansible_is_not_imported_before_the_collections_of_a_copy() -> None:
-    assert mutants._of_copy("ansible_collections.ansible.builtin.plugins", ansible.plugins, Path("/copy"))
-    assert not mutants._of_copy("ansible.plugins", ansible.plugins, Path("/copy"))
 
 
 @pytest.fixture
@@ -159,43 +144,6 @@ def test_survivors_are_named_and_the_checkout_stays_as_it_was(checkout: Path) ->
     ]
     assert total.startswith("_small: 6 of 9 killed (67 %), seed 1")
     assert contents(checkout) == before
-
-
-def test_accepted_mutants_are_left_out_and_a_failing_suite_is_refused(checkout: Path) -> None:
-    entries = [
-        {"file": "sums.py", "line": line, "change": change, "why": "…"}
-        for line, change in (
-            ("LIMIT = 9", "9 → 10"),
-            ("return a > LIMIT", "a > LIMIT → a >= LIMIT"),
-            ("return a", "return a → return None"),
-        )
-    ]
-    (checkout / "tests/mutants/equivalent.yml").write_text(yaml.safe_dump({"module_utils/_small": entries}))
-    done = run(checkout, "--least=100", "--record")
-    assert (done.returncode, done.stdout.splitlines()[-1][:23]) == (0, "_small: 6 of 6 killed (")
-    run(checkout, "--record", "--count=2", "--seed=7")
-    (results,) = json.loads((checkout / mutants.RECORD).read_text()).values()
-    assert [(each["seed"], each["mutants"], each["killed"], each["equivalent"]) for each in results] == [
-        (1, 6, 6, 3),
-        (7, 2, 2, 3),
-    ]
-    (checkout / "plugins/module_utils/_small/sums.py").write_text("def more(a):\n    return 1\n")
-    assert "its tests fail without any fault" in run(checkout).stderr
-    (checkout / "tests/unit/plugins/module_utils/_small/test_small_more.py").write_text("def test_more():\n    pass\n")
-    assert "_small: 0 of 1 killed" in run(checkout, "--without=*_sums.py").stdout
-
-
-def test_a_fault_whose_tests_do_not_end_is_named(checkout: Path) -> None:
-    source = checkout / "plugins/module_utils/_small/sums.py"
-    source.write_text("def down(a):\n    while a:\n        a -= 1\n")
-    tests = checkout / "tests/unit/plugins/module_utils/_small/test_small_sums.py"
-    tests.write_text(tests.read_text().partition("def ")[0] + "def test_down():\n    sums.down(2)\n")
-    others = {"while a:": "while a: → while False:", "a -= 1": "1 → 2"}
-    entries = [{"file": "sums.py", "line": line, "change": change} for line, change in others.items()]
-    (checkout / "tests/mutants/equivalent.yml").write_text(yaml.safe_dump({"module_utils/_small": entries}))
-    late, change, total = run(checkout, "--lenience=0.1").stdout.splitlines()
-    assert (late, change) == ("out of time: plugins/module_utils/_small/sums.py:3: a -= 1", "    a -= 1 → pass")
-    assert total.startswith("_small: 1 of 1 killed (100 %), seed 1, 1 of them out of time, 2 accepted")
 
 
 def test_a_process_that_does_not_end_is_stopped(tmp_path: Path) -> None:

@@ -158,18 +158,6 @@ def test_a_play_is_recorded_then_touched_then_failed(checkout: Path, capsys: pyt
     assert json.loads((checkout / plays.RECORD).read_text())["artifact"]["commit"][8:] == "+"
 
 
-def test_a_selection_ends_at_the_time_that_the_environment_names(
-    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (checkout / "molecule/x/molecule.yml").unlink()
-    monkeypatch.setenv(plays.END, "inf")
-    assert plays.main(["run", "rotation"]) == 0
-    assert states(capsys)["artifact"] == "never"
-    monkeypatch.delenv(plays.END)
-    assert plays.main(["run", "rotation"]) == 0
-    assert states(capsys)["artifact"] == "passed"
-
-
 def test_a_selection_to_a_time_has_only_plays_of_the_lab_that_passed_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,17 +171,6 @@ def test_a_selection_to_a_time_has_only_plays_of_the_lab_that_passed_before(
     assert plays.main(["run", "rotation"]) == 0
     assert set(played) == {plays.ALWAYS, "lab/touched", "lab/old", "lab/new"}
     assert "Failed: none" in capsys.readouterr().out
-
-
-def test_a_record_names_a_commit_of_main_because_others_are_rebased(checkout: Path) -> None:
-    main = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, check=True, capture_output=True, text=True).stdout
-    assert plays.published() == main[:8]
-    identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
-    for words in (("switch", "-q", "-c", "branch"), (*identity, "commit", "-q", "--allow-empty", "-m", "y")):
-        subprocess.run(["git", *words], cwd=checkout, check=True)
-    assert plays.published() == main[:8]
-    (checkout / "roles/x/README.md").write_text("changed\n")
-    assert plays.published() == f"{main[:8]}+"
 
 
 def test_an_unknown_play_and_a_play_without_a_declaration_are_refused(

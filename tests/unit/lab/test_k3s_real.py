@@ -5,54 +5,14 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.machinery
-import importlib.util
-import json
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 LAB = Path(__file__).resolve().parents[3] / "lab"
-CRI = "io.containerd.cri.v1.runtime"
-
-
-@pytest.fixture
-def real(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """Return the program that starts a real K3s, whose place a script takes, and the environment for it."""
-    binary = tmp_path / "cache" / "real" / "k3s"
-    binary.parent.mkdir(parents=True)
-    binary.write_text('#!/bin/sh\n[ "$1" = ctr ] && exec echo \'{"mounts": []}\'\necho "$@"\n')
-    binary.chmod(0o755)
-    packed = tmp_path / "k3s"
-    words = [str(packed), "real", json.dumps({"version": "v1", "k3s": str(binary), "disable": ["coredns"]})]
-    subprocess.run([LAB / "k3s" / "pack", *words], check=True)
-    return packed, {**os.environ, "K3S_CONFIG_FILE": str(tmp_path / "none")}
-
-
-def started(real: tuple[Path, dict[str, str]], *words: str) -> str:
-    done = subprocess.run([sys.executable, real[0], *words], env=real[1], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def test_a_real_k3s_gets_the_drop_in_that_containers_need(real: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    words = ["server", f"--data-dir={data}", "--cluster-init"]
-    assert started(real, *words) == " ".join([*words, "--disable=coredns"])
-    directory = data / "agent" / "etc" / "containerd"
-    found = tomllib.loads((directory / "config-v3.toml.d" / "gb10-lab.toml").read_text())["plugins"][CRI]
-    assert found["restrict_oom_score_adj"] is True
-    assert found["containerd"]["runtimes"]["runc"]["base_runtime_spec"] == str(directory / "base-spec.json")
-    assert json.loads((directory / "base-spec.json").read_text()) == {"mounts": []}
-
-
-def test_other_commands_of_a_real_k3s_are_passed_on(real: tuple[Path, dict[str, str]]) -> None:
-    assert started(real, "kubectl", "get", "nodes") == "kubectl get nodes"
-    assert started(real, "agent", f"--data-dir={real[0].parent}/data") == f"agent --data-dir={real[0].parent}/data"
 
 
 @pytest.mark.parametrize(
@@ -98,19 +58,3 @@ def test_a_release_without_sources_is_refused_before_anything_is_compiled(tmp_pa
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "no sources of v1.36.3+k3s1, only those of v1.36.4+k3s1, v1.35.8+k3s1, v1.37.2+k3s1" in done.stderr
-
-
-def test_another_binary_at_the_same_path_is_another_air_gap_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GB10_CACHE", str(tmp_path))
-    loader = importlib.machinery.SourceFileLoader("lab_prepare", str(LAB / "kubernetes" / "prepare"))
-    prepare = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))  # type: ignore[arg-type]
-    loader.exec_module(prepare)
-    keys = []
-    for content in ("first", "second"):
-        (tmp_path / "k3s").write_text(content)
-        keys.append(prepare.key("v1.36.4+k3s1", str(tmp_path / "k3s")))
-    (tmp_path / f"k3s-airgap-images-{prepare.ARCH}.tar.zst").write_text("images")
-    keys.append(prepare.key("v1.36.4+k3s1", str(tmp_path / "k3s")))
-    assert len(set(keys)) == 3

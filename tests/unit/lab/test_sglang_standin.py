@@ -6,12 +6,9 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,9 +23,6 @@ fabric = importlib.import_module("sglang._fabric")
 nccl = importlib.import_module("sglang._nccl")
 cli = importlib.import_module("sglang._cli")
 model = importlib.import_module("sglang._model")
-ranks = importlib.import_module("sglang._ranks")
-engine = importlib.import_module("sglang._engine")
-http = importlib.import_module("sglang._http")
 
 LOUD = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 NETS = [fabric.Interface("eth0", "10.42.0.5"), fabric.Interface("net1", "10.100.0.1")]
@@ -74,13 +68,6 @@ def test_ranks_with_different_networks_fail(
     report = judged(capsys.readouterr().out)
     assert report.verdict.verdict == ("socket" if env else "ib")
     assert report.troubles == ["wrong_peer_type"]
-
-
-def test_a_rank_without_devices_names_them_and_not_the_failure_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(nccl.NcclError, match="internal error"):
-        run({}, [device("rocep1s0f0v0", openable=False)], "IB")
-    causes = judged(capsys.readouterr().out).causes
-    assert [cause["id"] for cause in causes][:2] == ["no_rdma_device", "wrong_peer_type"]
 
 
 @pytest.mark.parametrize(
@@ -159,59 +146,6 @@ def test_the_parser_of_the_release_decides_which_flags_exist(release: str, flag:
             parser.parse_args(words)
 
 
-def test_published_faults_occur_without_being_injected() -> None:
-    eager = {"quantization": "modelopt_fp4", "disable_cuda_graph": True}
-    assert model.collapses(eager)
-    assert not model.collapses({"quantization": "modelopt_fp4"})
-    moe = {"quantization": "modelopt_fp4", "moe_runner_backend": "flashinfer_cutlass"}
-    assert [model.illegal_instruction(moe, n) for n in (1, 4)] == [False, True]
-
-
-def test_a_first_step_is_slow_once_per_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(engine.time, "sleep", slept.append)
-    monkeypatch.setenv("SGLANG_STANDIN_FIRST_STEP_SECONDS", "360")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-
-    def start(**args: Any) -> None:
-        engine.Engine(args, "IB", lambda _batch: None, lambda _line: None)._compile()
-
-    with pytest.raises(RuntimeError, match="Watchdog timeout"):
-        start()
-    start(watchdog_timeout=3600)
-    start(watchdog_timeout=3600)
-    assert slept == [300, 360]
-
-
-def test_the_times_of_tokens_are_counted_as_sglang_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count(100.0, 0.5)
-    monkeypatch.setattr(engine.time, "monotonic", lambda: next(clock))
-    server = engine.Engine({"speculative_algorithm": "NEXTN"}, "IB", lambda _batch: None, lambda _line: None)
-    request = engine.Request("a question", 6, moment=99.5)
-    server.running.append(request)
-    while server.running:
-        server._advance(request)
-    said = http.metrics(SimpleNamespace(engine=server, model="m")).splitlines()
-
-    def value(name: str, le: str = "") -> float:
-        bucket = f',le="{le}"' if le else ""
-        line = next(line for line in said if line.startswith(f'{name}{{engine_type="unified",model_name="m"{bucket}}}'))
-        return float(line.rpartition(" ")[2])
-
-    first, between = "sglang:time_to_first_token_seconds", "sglang:inter_token_latency_seconds"
-    # Half a second until the first two tokens, then half a second each for three and for one.
-    assert [value(f"{first}_bucket", le) for le in ("0.4", "0.6", "+Inf")] == [0, 1, 1]
-    assert (value(f"{first}_sum"), value(f"{first}_count")) == (0.5, 1)
-    assert [value(f"{between}_bucket", le) for le in ("0.1", "0.2", "0.6", "+Inf")] == [0, 3, 4, 4]
-    assert (value(f"{between}_sum"), value(f"{between}_count")) == (1.0, 4)
-
-
-def test_speculation_and_transport_change_the_pace() -> None:
-    plain, drafted = model.pace({}, "IB"), model.pace({"speculative_algorithm": "NEXTN"}, "IB")
-    assert drafted.tokens / drafted.step(1) > plain.tokens / plain.step(1)
-    assert model.pace({}, "Socket").step(1) == pytest.approx(2 * plain.step(1))
-
-
 @pytest.mark.parametrize(
     ("argv", "nodes"),
     [
@@ -231,31 +165,3 @@ def test_a_step_moves_as_many_bytes_as_the_ledger_predicts(argv: list[str], node
     assert judge(predicted, 2 * sent, 0).verdict == "rdma"
     assert judge(predicted, 0, 2 * sent).verdict == "tcp"
     assert judge(predicted, 2 * sent // 10, 0).verdict == "unexplained"
-
-
-@pytest.mark.parametrize("devices", [["rocep1s0f0v0", "roceP2p1s0f0v0"], []])
-def test_bytes_by_rdma_are_recorded_per_device_and_bytes_by_tcp_are_sent(
-    devices: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranks, "_TRAFFIC", tmp_path)
-    addresses = [["127.0.0.2", "127.0.0.3"], ["127.0.0.4", "127.0.0.5"]]
-    rings = [ranks.Ring(rank, 2, addresses[rank], devices) for rank in (0, 1)]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda ring: ring.connect(addresses), rings))
-        list(pool.map(lambda ring: ring.exchange(1_000_000), rings))
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(devices, "500000 500000\n" * 2)
-
-
-def test_three_ranks_in_a_ring_use_the_devices_of_each_cable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_TRAFFIC", tmp_path)
-    monkeypatch.setenv("NCCL_IB_SUBNET_AWARE_ROUTING", "1")
-    # cage 0 of each rank meets cage 1 of the next one
-    addresses = [["127.0.12.1", "127.0.31.1"], ["127.0.23.2", "127.0.12.2"], ["127.0.31.3", "127.0.23.3"]]
-    rings = [ranks.Ring(rank, 3, addresses[rank], [f"{rank}-cage0", f"{rank}-cage1"]) for rank in range(3)]
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda ring: ring.connect(addresses), rings))
-        list(pool.map(lambda ring: ring.exchange(1000), rings))
-    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert written == {
-        f"{rank}-cage{cage}": ("0 1000\n" if cage else "1000 0\n") for rank in range(3) for cage in (0, 1)
-    }

@@ -46,6 +46,8 @@ PACKAGES = (
 )
 # What plays import of the collection, unless they have one of their own.
 OURS = ("ansible_collections.gb10.cluster.plugins.action", "ansible_collections.gb10.cluster.plugins.filter")
+# They import matplotlib and aiohttp, 43 of 146 MB, and every fork of a play and of its tasks copies the page tables.
+LARGE = ("bench_report", "load_cell")
 PROGRAMS = {
     "ansible": "ansible.cli.adhoc",
     "ansible-inventory": "ansible.cli.inventory",
@@ -67,7 +69,8 @@ def preload() -> None:
     for name in (*PACKAGES, *ours):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
-            importlib.import_module(module.name)
+            if not module.name.endswith(LARGE):
+                importlib.import_module(module.name)
     read_options()
     if ours:
         read()
