@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 import time
@@ -82,6 +83,15 @@ def test_the_tests_of_a_package_and_of_what_imports_it_are_chosen(package: str, 
     assert some <= found
     assert "plugin_utils/_models/test_weights_report.py" not in found
     assert len(found) < 80
+
+
+def test_the_weekly_job_and_the_record_name_the_packages_that_exist() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    existing = {
+        str(path.relative_to(ROOT / "plugins")) for path in ROOT.glob("plugins/*_utils/_*/") if any(path.glob("*.py"))
+    }
+    assert set(workflow["jobs"]["mutants"]["strategy"]["matrix"]["package"]) == existing
+    assert set(json.loads((ROOT / mutants.RECORD).read_text())) <= existing
 
 
 def test_each_mutant_that_is_accepted_as_equivalent_exists_and_has_a_reason() -> None:

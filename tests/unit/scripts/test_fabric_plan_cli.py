@@ -115,11 +115,6 @@ def test_a_duplicate_key_in_the_variables_of_a_group_is_found_by_its_line(tmp_pa
     assert f"Origin: {tmp_path}/group_vars/gb10_nodes.yml:2:1" in done.stderr
 
 
-def test_an_inventory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    done = run(str(tmp_path / "mine"))
-    assert (done.returncode, "mine: this file or directory does not exist" in done.stderr) == (2, True)
-
-
 def test_without_ansible_core_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fabric_plan, "find_spec", lambda name: None)
     with pytest.raises(fabric_plan.InventoryError, match=r"has no ansible-core.*make venv"):

@@ -38,11 +38,6 @@ def test_one_preset_on_one_release() -> None:
     assert cells[0]["memory"]["weights_gib"] == 50.3
 
 
-def test_a_preset_that_no_profile_has_is_named() -> None:
-    done = run("--preset", "winer", "glm-4.7")
-    assert (done.returncode, done.stderr) == (2, "--preset: none of the profiles has winer\n")
-
-
 def test_a_preset_that_failed_elsewhere_is_not_called_ok() -> None:
     table = run("glm-4.7", "--sglang", "0.5.11").stdout
     marks = {line.split()[0]: line.split()[-1] for line in table.splitlines() if line.startswith("glm-4.7/")}
@@ -56,13 +51,6 @@ def test_reasons_name_remedy_and_source_once_with_all_versions() -> None:
     assert found[0].startswith("glm-4.7/winner on 0.5.16, 0.5.17: error: ")
     assert "moe_runner_backend to flashinfer_cutlass" in found[0]
     assert "(source: derived: " in found[0]
-
-
-def test_an_image_without_a_digest_and_facts_without_a_configuration_are_said() -> None:
-    said = run("qwen3-235b", "--reasons", "--sglang", "0.5.23").stdout
-    assert "v0.5.23': it names no digest; a tag can be moved" in said
-    assert "facts of the model: reported, no config.json was at hand" in run("mistral-large-3", "--memory").stdout
-    assert "facts of the model" not in run("gpt-oss-120b", "--memory").stdout
 
 
 def test_mistakes_against_the_schema_and_of_flags_are_shown_together(tmp_path: Path) -> None:

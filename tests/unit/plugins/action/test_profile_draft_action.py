@@ -498,16 +498,6 @@ def test_what_is_no_repository_is_refused(repo: str) -> None:
     assert f"model.repo: '{repo}' does not match" in result["msg"]
 
 
-def test_sampling_that_is_no_mapping_is_named() -> None:
-    _profile, result = draft(command="sglang serve --model-path m --preferred-sampling-params '[1]'")
-    assert "is not a JSON object" in result["msg"]
-
-
-def test_the_size_of_a_group_has_a_limit() -> None:
-    wrong = {"command": "sglang serve --model-path m --tp-size 99999999999999999999"}
-    assert "greater than the maximum of 254" in ActionModule.act(None, EMPTY | wrong, {})["msg"]
-
-
 @pytest.mark.parametrize(
     ("key", "value", "kind"),
     [
@@ -533,15 +523,6 @@ def test_the_revision_of_a_recipe_is_kept_and_a_misspelt_key_is_named(tmp_path: 
     assert profile["model"]["revision"] == "abc123"
     assert "contaner x: is not read from a recipe" in result["msg"]
     assert "solo_only" not in result["msg"]
-
-
-def test_what_a_recipe_sets_and_nothing_uses_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    command = "sglang serve {model} --tp-size {tensor_parallel}"
-    path.write_text(yaml.safe_dump({**RECIPE, "command": command, "env": {"nccl_debug": "INFO"}}))
-    _profile, result = draft(recipe=str(path))
-    assert {"max_model_len 4096: is not used by the command"} <= set(result["left_out"])
-    assert "nccl_debug INFO: is no name that a profile allows" in result["msg"]
 
 
 def test_lists_and_numbers_of_a_recipe_become_flags(tmp_path: Path) -> None:

@@ -44,13 +44,3 @@ def test_registered_results_become_lines() -> None:
     first, second = lines[3].split(), lines[4].split()
     assert (first[-3:-1], second[-2:]) == (["9000", "3"], ["1500", "3"])
     assert "31.2 tokens/s in one stream of 64 tokens" in lines[-4]
-
-
-def test_a_stream_that_the_proof_timed_counts_first() -> None:
-    timed = VERDICT | {"measured": [STREAM | {"tokens": 256}]}
-    assert "of 256 tokens" in summary_lines(PLAN, [], {}, timed, {"skipped": True}, "~/.kube/config", "gb10")[-4]
-
-
-def test_nothing_was_read() -> None:
-    lines = summary_lines(PLAN, [], {RANK["node"]: {}}, {}, {"skipped": True}, "~/.kube/config", "gb10")
-    assert lines[-4] == "Transport: not verified in this run; run playbooks/verify.yml"

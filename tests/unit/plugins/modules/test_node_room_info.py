@@ -63,21 +63,6 @@ def test_devices_that_pods_hold_do_not_prolong_the_wait() -> None:
     assert cluster.looks == 1
 
 
-def test_every_holder_is_a_line() -> None:
-    holders = [
-        Holder("gb10-serving", "one-0-0", "one", {"rdma/gb10": 1, "nvidia.com/gpu": 1}),
-        Holder("notebooks", "jupyter", "", {"nvidia.com/gpu": 1}),
-    ]
-    found = [
-        Room("spark1", "spark1", "", False, {"nvidia.com/gpu": 2}, holders),
-        Room("spark2", "spark2", "", False, {}, []),
-    ]
-    assert node_room_info.message(found, []).splitlines() == [
-        "spark1: gb10-serving/one-0-0 holds 1 nvidia.com/gpu, 1 rdma/gb10",
-        "spark1: notebooks/jupyter holds 1 nvidia.com/gpu",
-    ]
-
-
 def run(capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, dict[str, Any]]:
     with patch_module_args({"kubeconfig": "/none", "context": "gb10"} | options), pytest.raises(SystemExit) as stop:
         node_room_info.main()

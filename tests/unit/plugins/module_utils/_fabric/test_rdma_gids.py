@@ -228,10 +228,3 @@ def test_ports_and_gids_are_in_the_order_of_their_numbers(tmp_path: Path) -> Non
     assert [(gid.index, gid.ndev) for gid in found[0].ports[0].gids] == [(9, None), (11, None)]
     first = found[0].ports[0]
     assert (first.state, first.rate_gbps, first.mtu, first.active_mtu) == (None, None, None, None)
-
-
-def test_the_gids_of_a_device_without_the_address_are_named_as_people_know_them() -> None:
-    gids = (v2(1, "10.0.0.2"), Gid(2, "fe80::1", "RoCE v2", "e", None))
-    device = RdmaDevice("d", None, None, ("e",), (port_of(*gids),))
-    (found,) = check_expected([device], [{"rdma_device": "d", "address": "10.0.0.1"}])[1]
-    assert "(GIDs: 10.0.0.2, fe80::1)" in found.reason

@@ -141,28 +141,10 @@ def test_ranks_of_several_groups_are_counted_apart() -> None:
     assert "2 of 4 ranks were seen" in judge_all(dict(list(groups.items())[:2]), Expectation(ranks=4))["failures"]
 
 
-def test_a_pass_names_the_devices_of_all_sources() -> None:
-    one, two = (member(n, 2, "0xa").read(io.BytesIO(b"").read) for n in (0, 1))
-    two.processes[0].channels = {"IB": {"0": 1}, "gIB": {"7": 1}}
-    assert judge_all({"a": one, "b": two}, Expectation())["msg"] == (
-        "2 ranks talk over NET/IB/0, NET/IB/1, NET/gIB/7, proved by channels"
-    )
-
-
 def test_a_pass_names_the_troubles_of_all_sources() -> None:
     found = judge_all({"a": log(DONE, *BOTH), "b": log(DONE, *BOTH, "Cuda failure 2 'out of memory'")}, Expectation())
     assert (found["satisfied"], found["healthy"]) == (True, False)
     assert found["msg"].endswith("proved by channels; not healthy: cuda_failure")
-
-
-def test_the_versions_of_all_sources_are_named_once() -> None:
-    logs = {f"s{n}": log(f"NCCL version 2.{28 + n % 2}.9+cuda13.0", DONE, *BOTH) for n in range(3)}
-    assert judge_all(logs, Expectation())["nccl_versions"] == ["2.28.9+cuda13.0", "2.29.9+cuda13.0"]
-
-
-def test_the_pass_of_a_single_rank_does_not_count_it() -> None:
-    one = judge_all({"a": log(DONE, *BOTH)}, Expectation())
-    assert one["msg"] == "the rank talks over NET/IB/0, NET/IB/1, proved by channels"
 
 
 def test_a_process_of_several_gpus_is_several_ranks() -> None:
@@ -186,14 +168,6 @@ def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
     # Ranks of a communicator for a part of the group do not show the rank in the whole group.
     apart = {f"pod-{n}": member(n % 2, 2, "0xa" if n < 2 else "0xb") for n in range(4)}
     assert judge_all(apart, Expectation(), {f"pod-{n}": n for n in range(4)})["satisfied"]
-
-
-def test_a_process_without_a_communicator_is_named_by_its_place() -> None:
-    failures = judge_all({"g-1-0": log("Using network Socket")}, Expectation(), {"g-1-0": 1})["failures"]
-    assert all(text.startswith("rank 1 (g-1-0): ") for text in failures)
-    assert judge_all({"a": log("Using network Socket")}, Expectation())["failures"][0].startswith("a: ")
-    failures = judge_all({"a": member(0, 2, "0xa")}, Expectation(networks=("gIB",)))["failures"]
-    assert failures == ["rank 0 (a): IB where gIB is expected"]
 
 
 def test_mtus_that_differ_between_pods_are_reported() -> None:

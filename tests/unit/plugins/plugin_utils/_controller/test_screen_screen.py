@@ -57,12 +57,6 @@ def test_the_title_command_and_file_are_there_however_much_there_is_to_say() -> 
     assert "8 more causes, logs and all details: results/failed-mine.txt" in said
 
 
-def test_states_without_room_are_counted() -> None:
-    lines = render(SCREENS["many ranks"]).splitlines()
-    assert lines[1] == "Rank 0 on spark0: reason 0"
-    assert lines[-2:] == ["… and 194 more", "Logs and all details: results/x"]
-
-
 def test_texts_that_differ_in_the_names_of_their_ranks_are_said_once() -> None:
     states = [State(f"rank {n}", f"pod g-{n}-0 on spark{n} waits", f"spark{n}", (f"g-{n}-0",)) for n in range(3)]
     other = State("rank 3", "crashed", "spark3")
@@ -94,18 +88,6 @@ def test_a_cut_text_keeps_its_end() -> None:
     assert cut(text, 120).endswith("x509: certificate signed by unknown authority")
     assert len(cut(text, 120)) <= 120
     assert cut("a\n  b", 10) == "a b"
-
-
-def test_sentences_begin_and_end_as_sentences_and_names_stay_as_they_are() -> None:
-    screen = Screen(
-        "No.", [Cause("the port is down", "gb10_mtu is 9000: lower it"), Cause("why?", "None needed.", "rank 1")]
-    )
-    assert render(screen).splitlines()[1:] == [
-        "Cause: The port is down.",
-        "What to do: gb10_mtu is 9000: lower it.",
-        "Cause (rank 1): Why?",
-        "What to do: None needed.",
-    ]
 
 
 def test_a_command_stays_on_one_line() -> None:
@@ -155,29 +137,11 @@ TWINS = [
 ]
 
 
-def test_a_finding_has_a_line_each_for_value_remedy_and_file() -> None:
-    assert render_findings([OTHER, RANGE], 120).splitlines() == [
-        "error: spark3: gb10_node_id = 300: a /24 subnet of rail0, rail1 has room for 1 … 254.",
-        "    Use a smaller number, or a shorter gb10_fabric_subnet_prefix and a larger block. [fabric.node_id.range]",
-        "    Set in inventory/mine/hosts.yml:13.",
-        "warning: key: why?",
-        "    Do it. [a.b]",
-    ]
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_findings_are_wrapped_and_their_words_stay_whole(width: int) -> None:
     lines = render_findings([RANGE, OTHER], width).splitlines()
     assert max(map(len, lines)) <= width
     assert " ".join(" ".join(lines).split()) == " ".join(render_findings([RANGE, OTHER], 10**6).split())
-
-
-def test_a_finding_of_several_hosts_is_shown_once() -> None:
-    assert render_findings(TWINS).splitlines() == [
-        "error: a, b: k = 1: bad.",
-        "    Mend it. [x.y]",
-        "    Set in host_vars/a.yml:1, host_vars/b.yml:1.",
-    ]
 
 
 def test_findings_are_counted_as_they_are_shown() -> None:

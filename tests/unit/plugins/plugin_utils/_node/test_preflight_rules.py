@@ -36,7 +36,6 @@ from preflight_cases import (
     MODEL,
     NEEDS,
     RULE_CASES,
-    VLLM,
     Change,
     both,
     disk,
@@ -305,11 +304,6 @@ def test_a_small_disk_keeps_a_part_of_its_size() -> None:
     assert reason == "45 GiB are needed here: 21 for the image and 24 that must stay free"
 
 
-def test_the_firewall_names_the_ports_that_it_closes() -> None:
-    (finding,) = found(ufw("10250/tcp", "8472/udp", "6443")(HOST))
-    assert finding.reason.endswith("4791/udp for RoCE")
-
-
 def test_rules_for_every_cluster_assume_no_k3s() -> None:
     kept = {name: rule for name, rule in RULES.all.items() if name not in severities_for("existing", {})}
     said = {name for name, rule in kept.items() if "k3s" in f"{rule.key} {rule.reason} {rule.remedy}".lower()}
@@ -446,32 +440,6 @@ def test_the_report_has_a_line_for_every_host_and_port_and_joins_what_is_alike()
     assert [line[:4] for line in lines[8:]] == ["    "] * len(lines[8:])
 
 
-def test_the_report_shows_what_a_port_lacks_and_each_value_of_hosts_that_differ() -> None:
-    first = both(with_pf(carrier=False, pcie_gts=None, rdma_device=None, driver_version="1.2"), swap("/s", 2))(HOST)
-    hosts = [first, swap("/s", 3)(replace(HOST, name="spark2")), with_pf(rate_gbps=None)(replace(HOST, name="spark3"))]
-    lines = format_report(hosts, found(*hosts), 100).splitlines()
-    assert lines[1] == (
-        "  enp1s0f0np0 (no RDMA device, mlx5_core 1.2): no link, PCIe unknown, 4 VFs, MTU 9000, firmware 28.45.4028"
-    )
-    assert lines[7].startswith("  enp1s0f0np0 (rocep1s0f0, mlx5_core): 0 Gb/s, ")
-    assert any("swap = '/s, 2.0 GiB, /s, 3.0 GiB'" in line for line in lines)
-
-
-def test_the_report_of_an_unread_host_says_so() -> None:
-    unread = replace(HOST, facts=None)
-    assert format_report([unread], found(unread), 100).startswith(
-        "spark1: not read; 1 error\n1 hosts: 1 error, 0 warnings\n"
-    )
-
-
 def test_role_k3s_judges_a_node_by_the_same_rules() -> None:
     taken = both(listens(10250, "nginx"), with_facts(clock_offset_s=61.0, gpu_driver=None))(HOST)
     assert [finding.rule for finding in check_node(taken)] == ["preflight.time.skew", "preflight.port.in_use"]
-
-
-def test_what_holds_memory_is_named_with_the_command_that_stops_it() -> None:
-    holders = [VLLM, VLLM | {"kind": "unit", "name": "ollama.service"}, VLLM | {"kind": "program", "name": "python3"}]
-    findings = found(with_facts(memory_holders=holders)(HOST))
-    assert {one.value for one in findings} >= {"vllm, 61.0 GiB", "ollama.service, 61.0 GiB"}
-    said = " ".join(one.remedy for one in findings)
-    assert "docker stop vllm" in said and "systemctl stop ollama.service" in said and "pkill python3" in said

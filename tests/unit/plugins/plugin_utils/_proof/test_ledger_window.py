@@ -14,7 +14,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.exchange impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.ledger import (
     Entry,
     Window,
-    at_one_token,
     captured_sizes,
     scheduler_bytes,
 )
@@ -71,11 +70,6 @@ def test_a_padded_batch_may_move_the_bytes_of_the_next_captured_size(
     padded = predict(SHAPE, SPLIT, work)
     assert padded.high == pytest.approx(plain.high * most)
     assert (padded.low, padded.usual) == (plain.low, plain.usual)
-
-
-def test_no_work_is_not_padded() -> None:
-    work = Work(8, 1, 0, 0, (4,))
-    assert (work.batch, work.padding) == (0.0, 1.0)
 
 
 class Head:
@@ -145,17 +139,6 @@ def test_the_sizes_that_the_server_captured_bound_what_it_may_move(
 ) -> None:
     for old in (False, True):
         assert measured(Head(batch, json.dumps(info), old), of(ran))["verdict"] == verdict
-
-
-def test_a_server_without_information_is_asked_by_both_names() -> None:
-    head = Head(3, "not found")
-    assert measured(head, of(4))["verdict"] == "rdma"
-    assert head.asked[-2:] == ["/server_info", "/get_server_info"]
-
-
-@pytest.mark.parametrize("answer", ["[1]", "3", "null"])
-def test_an_answer_that_is_no_information_is_none(answer: str) -> None:
-    assert measured(Head(3, answer), of(4))["verdict"] == "rdma"
 
 
 def test_a_download_beside_the_group_is_not_tcp_of_its_ranks() -> None:
@@ -330,9 +313,3 @@ def test_ranks_that_took_different_paths_are_mixed(entries: tuple[Any, ...], ver
     window = Window(Head(1, "{}"), plan(), lambda: 0.0)  # type: ignore[arg-type]
     window.entries = {str(rank): Entry(each, Bytes(1, 1, 1), 0, 0) for rank, each in enumerate(entries)}
     assert window.as_dict()["verdict"] == verdict
-
-
-def test_bytes_of_one_token_are_those_of_8_kib() -> None:
-    rows = [{"bytes": size, "p50": size} for size in (4096, 8192, 16384)]
-    assert at_one_token(rows)["bytes"] == 8192
-    assert at_one_token(rows[:1])["bytes"] == 4096

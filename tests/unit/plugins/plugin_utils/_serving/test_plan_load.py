@@ -95,12 +95,6 @@ def test_the_arithmetic_is_shown_with_what_it_leaves_out() -> None:
     ]
 
 
-def test_small_checkpoints_have_no_more_files_than_they_have() -> None:
-    group = resolved(1, **NO_MMAP)
-    small = replace(group, memory={**group.memory, "download_gb": 1.0})
-    assert "(up to 2 files of 0.9 with 8 threads)" in load_peak(small, plan(), {}, {}, full=True)[0][0]
-
-
 @pytest.mark.parametrize("unknown", ["load_gib", "weights_gib"])
 def test_where_gpus_have_their_own_memory_or_the_weights_are_unknown_nothing_is_said(unknown: str) -> None:
     group = resolved(80, **NO_MMAP)

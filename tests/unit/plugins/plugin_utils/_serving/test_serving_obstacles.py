@@ -377,12 +377,6 @@ def test_what_may_not_be_read_is_said_and_not_judged() -> None:
     assert "The kubeconfig may not read runtime classes, so they were not checked." in report.unknown
 
 
-def test_the_directory_of_multus_is_named() -> None:
-    multus = daemon("kube-multus-ds", "multus:v4") | {"directories": ["/etc/cni/net.d", "/opt/cni/bin"]}
-    said = judge(cluster(daemon_sets=[multus]), wanted()).used
-    assert "Multus: DaemonSet system/kube-multus-ds, 2 of 2 pods ready, CNI configuration in /etc/cni/net.d" in said
-
-
 # Names, images and mounts as in the manifests of these projects.
 OPERATOR = [
     daemon("nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.4", mounts=(PLUGINS,)),

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, flags, outdated
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, outdated
 from serving_samples import plan
 
 PLAN = plan()
@@ -104,18 +104,6 @@ def test_another_kubeconfig_is_named(kubeconfig: str, context: str, words: list[
     assert ("--kubeconfig ~/" in forward) == kubeconfig.startswith("~/")
 
 
-def test_the_bytes_on_every_cable_are_shown() -> None:
-    verdict = {**VERDICT, "counters": {"cables": {"g-0-0 to g-1-0 (rocep1s0f0v0)": 12_345_678}}}
-    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, *CLUSTER)
-    assert lines[-5] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
-
-
-def test_the_file_of_the_proof_is_named() -> None:
-    verdict = {**VERDICT, "evidence_files": ["/r/transport-g-roce/rank0.log", "/r/transport-g-roce/proof.json"]}
-    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, *CLUSTER)
-    assert lines[-5] == "Proof: /r/transport-g-roce/proof.json; the logs that it rests on are beside it"
-
-
 def test_values_that_were_not_read_are_dashes() -> None:
     lines = summary.summary(PLAN, [], {}, {}, {}, {}, *CLUSTER)
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
@@ -167,10 +155,6 @@ def test_the_verdict_of_the_image_is_one_line() -> None:
 def text(**changes: object) -> str:
     options = PodOptions(secrets={"HF_TOKEN": ("s", "k")})
     return describe(render(plan(changes), options, {}, {}))
-
-
-def test_one_flag_per_line() -> None:
-    assert flags(["python3", "-m", "x", "--a", "--b", "1", "2"]) == ["python3 -m x", "--a", "--b 1 2"]
 
 
 def test_one_changed_flag_is_one_changed_line_per_rank() -> None:
