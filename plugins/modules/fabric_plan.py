@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Computes the netdev, RDMA device, MAC, addresses and NetworkAttachmentDefinition of every VF of every host.
   - Reads the inventory variables C(gb10_*) of the given hosts, and the facts of M(gb10.cluster.pf_info), on the
-    controller. It contacts no host. The plan of a host depends only on its own declaration and its rails, so it does
+    controller. It contacts no host. The VFs of a host depend only on its own declaration and its rails, so they do
     not change when other hosts are added or removed.
   - Finds conflicts before anything is written, and fails with all of them at once.
   - Sets the fact C(gb10_fabric_plan) on every host of the play when the task has C(run_once).

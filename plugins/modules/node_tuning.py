@@ -22,7 +22,7 @@ description:
   - A Spark has one memory for CPU and GPU. The kernel's OOM killer does not see what CUDA takes, so a server that takes
     too much freezes the host. With O(memory_guard), earlyoom ends the server first, and the host stays reachable.
   - CUDA takes only free memory. With O(drop_caches), a unit gives it the memory of the page cache in time.
-  - Every part can also end the desktop at boot, change C(vm.swappiness), or limit the clock of the GPUs.
+  - Can also end the desktop at boot, change C(vm.swappiness), or limit the clock of the GPUs.
   - Records what the host had before the first change. A part that is no longer asked for is put back to that.
 attributes:
   diff_mode:
