@@ -44,7 +44,8 @@ def resolver(profile: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Resolv
     def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
         key, resolved = line_of(profile, overlay)
         # A preset's status repeats the table's own statement, so only the other findings can confirm it.
-        return Resolved(key, [finding for finding in resolved.findings if finding.rule != "profile.broken"])
+        findings = [finding for finding in resolved.findings if finding.rule != "profile.broken"]
+        return Resolved(key, findings, resolved.topology["nodes"])
 
     return as_sglang
 
@@ -71,7 +72,7 @@ def examined(table: Mapping[str, Any], as_sglang: Callable[[Mapping[str, Any]], 
         cell = entry.get("cell")
         if cell is not None and report.profile:
             resolved = as_sglang(cell)
-            row.overlay, row.key = dict(cell), row.key or resolved.key
+            row.overlay, row.key, row.nodes = dict(cell), row.key or resolved.key, resolved.nodes
             if has_errors(resolved.findings):
                 reasons = dict.fromkeys(f.reason for f in resolved.findings if f.severity == "error")
                 remarks.append("The resolver refuses it: " + "; ".join(reasons))

@@ -17,43 +17,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from test_report import ROOT, chromium
+from test_report import CONTRAST, ROOT, chromium
 
 COVERS = ("docs/site",)
 
 SITE = ROOT / ".build" / "site" / "html"
-# The contrast of a text with what is behind it (WCAG 2.1: 4.5, or 3 for large text).
-CONTRAST = """
-const channels = (colour) => {
-  const parts = colour.match(/[\\d.]+/g).map(Number);
-  return {rgb: parts.slice(0, 3), alpha: parts[3] ?? 1};
-};
-const over = (top, below) => top.rgb.map((value, at) => value * top.alpha + below[at] * (1 - top.alpha));
-const lightness = (rgb) => {
-  const [r, g, b] = rgb.map((value) => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const behind = (element, view) => {
-  if (!element) return [255, 255, 255];
-  const own = channels(view.getComputedStyle(element).backgroundColor);
-  return own.alpha === 1 ? own.rgb : over(own, behind(element.parentElement, view));
-};
-const faint = (inner) => {
-  const found = {}, view = inner.defaultView;
-  const walker = inner.createTreeWalker(inner.querySelector("article") ?? inner.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement, style = view.getComputedStyle(element);
-    if (!walker.currentNode.data.trim() || !element.getBoundingClientRect().width) continue;
-    if (style.visibility === "hidden" || element.closest("svg, script, style")) continue;
-    const ground = behind(element, view), ink = over(channels(style.color), ground);
-    const [light, dark] = [lightness(ink), lightness(ground)].sort((one, other) => other - one);
-    const ratio = (light + 0.05) / (dark + 0.05), size = parseFloat(style.fontSize);
-    const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
-    if (ratio < (large ? 3 : 4.5)) found[`contrast ${ratio.toFixed(1)}: ${element.tagName}.${element.className}`] = 1;
-  }
-  return Object.keys(found);
-};
-"""
 # A window of Chromium is never narrower than 500 pixels; a frame is as narrow as a phone.
 PROBE = """<!doctype html><body>
 <iframe id=frame style="width:WIDTHpx;height:900px;border:0"></iframe><pre id=seen></pre>

@@ -55,6 +55,7 @@ class Answers:
     won: list[str]
     lead: list[str]
     checks: list[Check]
+    alone: bool = False
 
     @property
     def trust(self) -> str:
@@ -68,7 +69,9 @@ class Answers:
     def parts(self) -> dict[str, list[str]]:
         """Return the sentences by question."""
         trust = [self.trust, *(text for _good, text in self.checks)]
-        return {"What won?": self.won, "By how much?": self.lead or ["There is no figure."], "Can I trust it?": trust}
+        # A single run has no rival.
+        first, second = ("What was measured?", "How fast is it?") if self.alone else ("What won?", "By how much?")
+        return {first: self.won, second: self.lead or ["There is no figure."], "Can I trust it?": trust}
 
     @property
     def lines(self) -> list[str]:
@@ -143,6 +146,8 @@ def _alone(report: Report, row: Row) -> Iterator[str]:
         first, gap = row.mean(workload, "ttft_s"), row.mean(workload, "itl_s")
         more = f", first token after {first:.3f} s" if first else ""
         more += f", {1000 * gap:.1f} ms between tokens" if gap else ""
+        late = row.mean(workload, "ttft_p95_s") if first else None
+        more += f"; p95 of the first token {late:.3f} s" if late else ""
         yield f"{traffic(workload)}: {row.mean(workload) or 0:.2f} tok/s{more}."
     if len(loads) > FEW + 1:
         yield f"{len(loads) - FEW} more loads are in the tables."
@@ -191,8 +196,9 @@ def answers(report: Report) -> Answers:
         return Answers(["Nothing: no cell has a valid result."], [], [(False, line) for line in left_out(report)[:FEW]])
     if len(alone) > 1:
         return Answers(list(_won(report)), list(_lead(report)), list(_checks(report)))
-    only = "Only one cell was measured" if len(report.rows) == 1 else "Only one cell has a valid result"
-    return Answers([f"{only}: {alone[0].name}."], list(_alone(report, alone[0])), list(_checks(report)))
+    whose = f"Profile {report.profile}, {alone[0].name}" if report.profile else alone[0].name
+    said = whose if len(report.rows) == 1 else f"Only one cell has a valid result: {alone[0].name}"
+    return Answers([f"{said}."], list(_alone(report, alone[0])), list(_checks(report)), alone=True)
 
 
 FABRIC = ("nodes", "networks", "rdma_devices", "mtu")
@@ -318,13 +324,20 @@ def _cell(setup: Setup) -> Section:
     return Section(setup.cell, lines, setup.ranks, level=3, good=good)
 
 
+LATE = (
+    "TTFT and ITL are medians over the requests of a repetition. Its p95 needs 20 requests and its p99 100; of fewer, "
+    "they lie between the slowest two."
+)
+
+
 def sections(report: Report) -> Iterator[Section]:
     """Yield the sections after the answers and the pictures."""
     if report.notes:
         yield Section("Notes", report.notes)
     yield Section("Throughput", table=table(report))
     if len(rows := figures_table(report)) > 1:
-        yield Section("Figures", table=rows)
+        late = any(column in rows[0] for column in ("TTFT p95 s", "ITL p95 ms"))
+        yield Section("Figures", [LATE] if late else [], rows)
     if len(rows := context_table(report)) > 1:
         yield Section("Prefill by context", table=rows)
     if lines := left_out(report):

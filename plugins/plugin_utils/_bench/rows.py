@@ -32,7 +32,11 @@ PEAK = "peak_tok_s"
 PLACES = {
     "wall_tok_s": ("figures", "wall_tok_s"),
     "ttft_s": ("figures", "ttft_s", "p50"),
+    "ttft_p95_s": ("figures", "ttft_s", "p95"),
+    "ttft_p99_s": ("figures", "ttft_s", "p99"),
     "itl_s": ("figures", "itl_s", "p50"),
+    "itl_p95_s": ("figures", "itl_s", "p95"),
+    "itl_p99_s": ("figures", "itl_s", "p99"),
     "prefill_tok_s": ("figures", "prefill_tok_s", "p50"),
     "accept_length": ("server", "accept_length"),
     "accept_rate": ("server", "accept_rate"),
@@ -69,7 +73,8 @@ class Row:
     columns by (workload, column), one value per repetition, ``requests`` the rate of each request, ``outcomes`` how
     many requests were ``ok`` and ``failed``, ``finishes`` how many requests ended by each finish reason,
     ``measurements`` the records themselves. ``overlay`` is the cell's change of its profile, ``remark`` the comments of
-    resolver and guards on a published row, ``reason`` why the row is not ranked.
+    resolver and guards on a published row, ``reason`` why the row is not ranked, ``nodes``
+    how many nodes serve it, 0 if that is unknown.
     """
 
     id: str
@@ -86,6 +91,7 @@ class Row:
     environment: dict[str, Any] = field(default_factory=dict)
     remark: str = ""
     key: str = ""
+    nodes: int = 0
 
     def values(self, workload: str, column: str = PEAK) -> list[float]:
         """Return the figures of one column for a workload, one per repetition; by default the peak rate in tok/s."""
@@ -136,6 +142,7 @@ def _measured(row: Row, record: Mapping[str, Any]) -> None:
     failure = record.get("failure") or {}
     row.reason = failure.get("line", "") or record.get("reason", "")
     row.environment = dict(record.get("environment", {}))
+    row.nodes = len(set(row.environment.get("nodes") or []))
     row.measurements = list(record.get("measurements", []))
     for cell in row.measurements:
         workload = cell["workload"]["name"]
@@ -234,7 +241,11 @@ SHOWN = {
     PEAK: ("peak tok/s", 1, ".2f"),
     "wall_tok_s": ("wall tok/s", 1, ".2f"),
     "ttft_s": ("TTFT s", 1, ".3f"),
+    "ttft_p95_s": ("TTFT p95 s", 1, ".3f"),
+    "ttft_p99_s": ("TTFT p99 s", 1, ".3f"),
     "itl_s": ("ITL ms", 1000, ".2f"),
+    "itl_p95_s": ("ITL p95 ms", 1000, ".2f"),
+    "itl_p99_s": ("ITL p99 ms", 1000, ".2f"),
     "prefill_tok_s": ("prefill tok/s", 1, ".0f"),
     "accept_length": ("accept length", 1, ".2f"),
     "accept_rate": ("accept rate", 1, ".4g"),
@@ -243,7 +254,7 @@ SHOWN = {
 }
 """The format of each column: its header, the factor of its unit, and the format of its numbers."""
 
-BY_CONTEXT = ("ttft_s", "prefill_tok_s")
+BY_CONTEXT = ("ttft_s", "ttft_p95_s", "ttft_p99_s", "prefill_tok_s")
 FIGURES = tuple(column for column in SHOWN if column != PEAK)
 
 
@@ -280,7 +291,7 @@ def context_table(report: Report) -> list[list[str]]:
             cells = [_shown(row, workload, c) for c in BY_CONTEXT]
             if any(cells):
                 out.append([traffic(workload), row.name, *cells])
-    return out
+    return _without_empty_columns(out)
 
 
 def _change(report: Report, row: Row, workload: str) -> str:

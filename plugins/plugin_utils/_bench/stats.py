@@ -49,7 +49,7 @@ class Workload:
         return f"c{self.context_tokens}-n{self.concurrency}"
 
 
-PERCENTILES = (50, 90, 99)
+PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclass

@@ -151,6 +151,7 @@ class Resolved:
 
     key: str
     findings: Sequence[Finding] = ()
+    nodes: int = 0
 
 
 @dataclass

@@ -49,13 +49,19 @@ def test_a_sweep_says_what_won_by_how_much_and_that_it_can_be_trusted() -> None:
     }
 
 
-def test_a_single_run_has_the_same_three_answers() -> None:
-    times = {("c0-n8", "ttft_s"): [0.5], ("c0-n8", "itl_s"): [0.025]}
-    found = answers(sweep(row("4", FAST, figures=times)))
-    assert found.won == ["Only one cell was measured: steps 4, RoCE."]
-    last = "8 streams: 200.00 tok/s, first token after 0.500 s, 25.0 ms between tokens."
-    assert found.lead == ["1 stream: 30.00 tok/s.", last]
-    assert found.trust == "Yes."
+def test_a_single_run_does_not_ask_what_won() -> None:
+    times = {("c0-n8", "ttft_s"): [0.5], ("c0-n8", "ttft_p95_s"): [0.8], ("c0-n8", "itl_s"): [0.025]}
+    report = sweep(row("4", FAST, figures=times))
+    report.profile = "nemotron"
+    found = answers(report).parts
+    assert list(found) == ["What was measured?", "How fast is it?", "Can I trust it?"]
+    assert found["What was measured?"] == ["Profile nemotron, steps 4, RoCE."]
+    last = "8 streams: 200.00 tok/s, first token after 0.500 s, 25.0 ms between tokens; p95 of the first token 0.800 s."
+    assert found["How fast is it?"] == ["1 stream: 30.00 tok/s.", last]
+    assert found["Can I trust it?"][0] == "Yes."
+    # The other cell of this sweep lost without a figure, so nothing won against it either.
+    lost = answers(sweep(row("4", FAST), row("7", {}, status="crash"))).parts
+    assert lost["What was measured?"] == ["Only one cell has a valid result: steps 4, RoCE."]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_without_a_valid_result_the_reasons_are_the_answer() -> None:
 @pytest.mark.parametrize("report", [sweep(row("2", SLOW), row("4", FAST)), sweep(row("4", FAST))], ids=["sweep", "one"])
 def test_the_order_is_answers_then_pictures_then_tables(report: Report) -> None:
     text = page([(report, pictures(report))])
-    places = [text.index(part) for part in ("What won?", "By how much?", "Can I trust it?", "<svg", "<table")]
+    places = [text.index(part) for part in (*answers(report).parts, "<svg", "<table")]
     assert places == sorted(places)
     said = markdown(report)
     assert said.index("Can I trust it?") < said.index("## Throughput")
@@ -128,3 +134,32 @@ def test_series_differ_without_colour_and_the_two_widths_share_no_ids() -> None:
     assert "stroke-dasharray" in first["wide"]
     wide, narrow = (set(re.findall(r'id="([hmp][0-9a-f]{10})"', first[width])) for width in ("wide", "narrow"))
     assert wide and narrow and wide.isdisjoint(narrow)
+
+
+def test_a_picture_has_a_title_a_description_and_colours_that_a_dark_page_replaces() -> None:
+    drawn = pictures(sweep(row("2", SLOW, nodes=4), row("4", FAST, nodes=4)))
+    assert len(drawn) == 2
+    for picture in (svg for widths in drawn for svg in widths.values()):
+        assert re.match('<svg [^>]+ role="img">\\s*<title>[^<]+</title><desc>[^<]+</desc>', picture)
+        assert "steps 4, RoCE" in picture.partition("</desc>")[0]
+        # Grey lines of the grid are seen on both grounds.
+        plain = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", picture)) - {"#b0b0b0"}
+        assert plain == set()
+
+
+@pytest.mark.parametrize(
+    ("rates", "nodes", "best"),
+    [
+        (FAST, 4, "50"),
+        (FAST, 0, None),
+        ({"c0-n1": [30.0]}, 4, None),
+        ({"c0-n8": [200.0], "c8192-n1": [30.0], "c8192-n8": [160.0]}, 2, "80"),
+    ],
+    ids=["each of four nodes", "unknown nodes", "one concurrency", "the shortest context with two"],
+)
+def test_the_frontier_compares_users_with_nodes(rates: dict[str, list[float]], nodes: int, best: str | None) -> None:
+    drawn = [svgs["wide"] for svgs in pictures(sweep(row("4", rates, nodes=nodes))) if "Frontier" in svgs["wide"]]
+    assert len(drawn) == (best is not None)
+    if best:
+        assert re.search(r"<desc>tok/s of one node, tok/s of one user\. [^<]+ to " + best + "</desc>", drawn[0])
+        assert "8k context" in drawn[0] or "c8192-n1" not in rates
