@@ -122,15 +122,6 @@ def cut_the_power(day: Day) -> None:
     day.back(2)
 
 
-BASHRC = "/home/nvidia/.bashrc"
-
-
-def cut_the_power_of_a_host_that_greets(day: Day) -> None:
-    greeting = f"cp -a {BASHRC} {BASHRC}.kept; sed -i '1i echo Welcome to the lab' {BASHRC}"
-    day.site.lab.shell(HOSTS[1], greeting)
-    cut_the_power(day)
-
-
 def move_the_cables(day: Day) -> None:
     rails = {f"{host}-r{rail}": f"rail{rail}" for host in HOSTS for rail in (0, 1)}
     plug(day.site.lab, dict.fromkeys(rails, ""))
@@ -140,7 +131,7 @@ def move_the_cables(day: Day) -> None:
 # What somebody does at the rack before a block of a section, counted from 0.
 AT_THE_RACK: dict[tuple[str, int], Callable[[Day], None]] = {
     ("Add a node", 0): unpack_a_spark,
-    ("After a power cut", 0): cut_the_power_of_a_host_that_greets,
+    ("After a power cut", 0): cut_the_power,
     ("Move to another switch", 1): move_the_cables,
 }
 
@@ -182,10 +173,7 @@ def restarted(day: Day) -> None:
 
 def looked_after(day: Day) -> None:
     assert "is ready" in day.output("serve_status")
-    report = day.output("preflight")
-    assert "0 errors" in report
-    assert "warning: spark2: login = 'Welcome to the lab'" in report
-    day.site.lab.shell(HOSTS[1], f"mv {BASHRC}.kept {BASHRC}")
+    assert "0 errors" in day.output("preflight")
 
 
 def switched_off(day: Day) -> None:

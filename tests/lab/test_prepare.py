@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 from labcommand import CHECKOUT, LabCommand
 
-COVERS = ("docs/prepare.md",)
+COVERS = ("docs/prepare.md", "plugins/action/preflight_info.py")
 
 NODES = {"spark1": "10.99.0.11", "spark2": "10.99.0.12"}
 # Read NIC firmware and GPU, or measure RDMA.
@@ -21,6 +21,7 @@ NEED_HARDWARE = 3
 BLOCK = re.compile(r"^```shell\n# (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 BLOCKS = BLOCK.findall((CHECKOUT / "docs" / "prepare.md").read_text(encoding="utf-8"))
 RESTART = "sudo reboot\n"
+BASHRC = "/home/nvidia/.bashrc"
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +122,13 @@ def test_every_block_of_the_page_runs_in_its_order(lab: LabCommand) -> None:
     (report,) = [text for script, text in said.items() if "preflight.yml" in script]
     assert "0 errors" in report
     assert not re.search(r"preflight\.(netplan|memory|user)\.", report)
+
+
+def test_a_login_that_prints_is_named_with_the_line_that_ends_it(lab: LabCommand) -> None:
+    (script,) = (script for _place, script in BLOCKS if "preflight.yml" in script)
+    lab.shell("spark2", f"sed -i '1i echo Welcome to the lab' {BASHRC}")
+    report = " ".join(on_controller(lab, of_this_lab(script, "")).split())
+    assert "warning: spark2: login = 'Welcome to the lab'" in report
+    (line,) = re.findall(r"On the host, put (.+?) above the line that prints it, in ~/\.bashrc of nvidia", report)
+    lab.shell("spark2", f"sed -i '1i {line}' {BASHRC}")
+    assert "preflight.user.prints" not in on_controller(lab, of_this_lab(script, ""))
