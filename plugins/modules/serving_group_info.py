@@ -143,6 +143,7 @@ msg:
   type: str
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
@@ -328,7 +329,8 @@ def report(
     group: status.Group, logs: dict[str, list[str]], causes: list[dict[str, Any]], head: str, warnings: list[str]
 ) -> str:
     """Return the message: one line per rank, warnings, last log lines of ranks in trouble, and probable causes."""
-    lines = [head, *group.lines()]
+    # The module runs on the owner's machine.
+    lines = [head, *(status.in_own_zone(line, time.time()) for line in group.lines())]
     state = "\n".join(lines)
     lines += quoted(warnings, state)
     for pod, log in logs.items():

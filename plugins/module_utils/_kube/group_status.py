@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Determine the state of a serving group from its pods and events.
 
-Objects are the API's JSON (camelCase). This module neither calls the API nor reads a clock.
+Objects are the API's JSON (camelCase). This module neither calls the API nor reads a clock, only the time zone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from .._common.findings import cut
@@ -90,6 +91,29 @@ class Group:
     def lines(self) -> list[str]:
         """Return one line per rank."""
         return [str(rank) for rank in self.ranks] + [f"rank {number}: no pod" for number in self.missing]
+
+
+_SINCE = re.compile(r"\bsince (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+# strftime's names depend on the locale, which Ansible sets.
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def in_own_zone(text: str, now: float) -> str:
+    """Return a text whose times after "since" are those of this machine's zone, with the time that has passed."""
+
+    def told(found: re.Match[str]) -> str:
+        try:
+            own = datetime.strptime(f"{found[1]}+0000", "%Y-%m-%dT%H:%M:%SZ%z").astimezone()
+        except (ValueError, OverflowError, OSError):
+            return found[0]
+        passed = max(0, int(now - own.timestamp()))
+        unit, size = next((u, s) for u, s in (("day", 86400), ("hour", 3600), ("minute", 60)) if passed >= s or s == 60)
+        count = passed // size
+        # After a week, the name of a day is no date.
+        day = _DAYS[own.weekday()] if passed < 6 * 86400 else f"{own:%Y-%m-%d}"
+        return f"since {day} {own:%H:%M} ({count} {unit}{'' if count == 1 else 's'})"
+
+    return _SINCE.sub(told, text)
 
 
 def _failure(last: Mapping[str, Any]) -> str:

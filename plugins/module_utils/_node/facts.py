@@ -105,6 +105,8 @@ SMALLEST_KIB = 2 * 2**20
 _DOCKER = re.compile(r"docker[-/](?P<id>[0-9a-f]{12,64})")
 # Bytes of a ledger, of which watch_load.py writes a few hundred; most ledgers that are read.
 _MOST, _LEDGERS = 1 << 14, 64
+# The phases of watch_load.py
+_PHASES = ("start", "weights", "draft", "caches", "graphs", "compile", "warm-up")
 _SERVICE = re.compile(r"/(?P<unit>[\w@:.-]+\.service)\b")
 
 
@@ -185,6 +187,10 @@ def _taken(told: Any) -> Taken:
         "total_gib": float(told["total_gib"]),
         "before_gib": float(told["before_gib"]),
         "taken_gib": phases[most],
+        "peaks": {name: gib for name, gib in phases.items() if name in _PHASES},
+        "graphs_gib": float(told.get("graphs_gib", 0)),
+        "compiler_gib": float(told.get("compiler_gib", 0)),
+        "jobs": int(told.get("jobs") or 0),
     }
 
 

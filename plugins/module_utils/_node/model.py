@@ -171,7 +171,9 @@ class Taken(TypedDict):
     """The most of a node's memory that was taken while a server loaded, in GiB, and when.
 
     ``key`` identifies the image and the command of rank 0. A load is ``ready``, or was ``ended`` in ``phase`` because
-    memory ran out; otherwise the most was taken in ``phase``. ``before_gib`` was taken before the load.
+    memory ran out; otherwise the most was taken in ``phase``. ``before_gib`` was taken before the load, and ``peaks``
+    has the most of each phase. ``graphs_gib`` is what SGLang says that its CUDA graphs took, ``compiler_gib`` the most
+    memory of one compiler of at most ``jobs`` (0: not told).
     """
 
     key: str
@@ -181,6 +183,10 @@ class Taken(TypedDict):
     total_gib: float
     before_gib: float
     taken_gib: float
+    peaks: dict[str, float]
+    graphs_gib: float
+    compiler_gib: float
+    jobs: int
 
 
 class Facts(TypedDict):

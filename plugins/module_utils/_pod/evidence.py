@@ -378,7 +378,7 @@ class Evidence:
             "nccl": lambda: last_words(self._base),
             "gpu": lambda: of_gpus(self._base),
         }
-        found: dict[str, Any] = {"missing": {}}
+        found: dict[str, Any] = {"missing": {}, "at": int(time.time())}
         with ThreadPoolExecutor(len(sources)) as pool:
             for name, source in {name: pool.submit(read) for name, read in sources.items()}.items():
                 try:

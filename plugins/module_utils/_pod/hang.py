@@ -18,6 +18,8 @@ _LOSSY = 10
 _FATAL = ("req_transport_retries_exceeded", "rnr_nak_retry_err")
 # Bytes that more than a few acknowledgements have
 _MOVED = 4096
+# Seconds after which a file that is written every ten is old, and the part of another GPU's clock that is slow.
+_OLD, _SLOW = 60, 0.6
 # Entries of a list, and characters of a text, that are looked at
 _MOST, _LONGEST = 512, 120
 # A template of Ansible, and what a terminal would not show as a character.
@@ -58,6 +60,11 @@ class _Rank:
         return _dicts(self.witness.get("processes"))
 
     @property
+    def gpu(self) -> dict[Any, Any]:
+        told = self.given.get("gpu")
+        return told if isinstance(told, dict) else {}
+
+    @property
     def rails(self) -> list[dict[Any, Any]]:
         return _dicts(self.given.get("rails"))
 
@@ -80,7 +87,7 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
     told = max((_dicts(rank.given.get("communicators")) for rank in ranks), key=_answered, default=[])
     found = [*_ended(ranks), *_down(ranks), *_lossy(ranks)]
     found += [text for one in told for text in _behind(one, places)]
-    found += [*_still(ranks)]
+    found += [*_still(ranks), *_slow(ranks)]
     if silent:
         found.append(
             f"rank {', '.join(silent)} did not answer: look whether its node and its sidecar live, and whether a "
@@ -98,8 +105,7 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
 
 def _ended(ranks: list[_Rank]) -> Iterator[str]:
     for rank in ranks:
-        gpu = rank.given.get("gpu")
-        faults = gpu.get("xid") if isinstance(gpu, dict) else None
+        faults = rank.gpu.get("xid")
         for code in list(faults)[:4] if isinstance(faults, dict) else ():
             yield f"{rank}: its GPU has reported Xid {_text(code)} since the server's start"
     for rank in ranks:
@@ -175,6 +181,23 @@ def _still(ranks: list[_Rank]) -> Iterator[str]:
             for rank in (rank for rank, count in moved if count == 0):
                 name = _text(rank.rails[number].get("interface"))
                 yield f"{rank}: the counters of {name} stand still, while other ranks send on this rail"
+
+
+def _slow(ranks: list[_Rank]) -> Iterator[str]:
+    """Yield the ranks whose GPU works with a much lower clock than others, or whose driver does not answer."""
+    clocks: list[tuple[_Rank, dict[Any, Any]]] = []
+    for rank in ranks:
+        asked, told = _number(rank.given.get("at")), _number(rank.gpu.get("at"))
+        if told and asked - told >= _OLD:
+            yield f"{rank}: its GPU's driver (NVML) has not answered for {asked - told} s"
+        rows = _dicts(rank.gpu.get("now"))
+        if busy := [row for row in rows if _number(row.get("mhz")) and _number(row.get("busy_percent"))]:
+            clocks.append((rank, min(busy, key=lambda row: _number(row["mhz"]))))
+    most = max((_number(row["mhz"]) for _rank, row in clocks), default=0)
+    for rank, row in clocks:
+        if _number(row["mhz"]) < _SLOW * most:
+            power = f" and takes {_number(row['watts'])} W" if "watts" in row else ""
+            yield f"{rank}: its GPU works at {_number(row['mhz'])} MHz{power}, another rank's at {most} MHz"
 
 
 def _apart(ranks: list[_Rank]) -> list[str]:

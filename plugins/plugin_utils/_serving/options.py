@@ -47,8 +47,10 @@ from .pods import PodOptions, launch_key
 # Tell how much of a node's memory a load takes at its peak, where GPU and CPU share it.
 #
 # A load of the same image and command that was watched (roles/sglang/files/watch_load.py) is the best answer. Without
-# one, the arithmetic has what was there before, weights, draft and the loader. Graphs, compilers and fragmentation are
-# not modelled; they have to fit into what mem_fraction_static leaves.
+# one, the arithmetic has what was there before, weights, draft and the loader. What CUDA graphs, compilers and a loader
+# that converts weights take is in no file of a model, so it comes from the last load that differs in its caches or in
+# the number of compilers alone. Before there was one, it is not in the sum, and has to fit into what
+# mem_fraction_static leaves. Fragmentation is a part of what was counted, and is not told apart.
 #
 # The loader of SGLang 0.5.10 to 0.5.23 opens as many files as it has threads and one more
 # (buffered_multi_thread_safetensors_weights_iterator), eight threads by default. It maps the files, so what it reads is
@@ -117,7 +119,7 @@ def predicted(resolved: ResolvedProfile) -> tuple[list[str], list[Finding]]:
     lines = [
         f"load: {before:.1f} GiB before it + {weights:.1f} of weights + {draft:.1f} of the draft + {loader:.1f} in the"
         f" loader ({how}) = {weighs:.1f} of {total:.1f}; {before + memory['static_gib']:.1f} with the caches. Graphs"
-        " and compilers are not modelled"
+        " and compilers are known after the first load"
     ]
     if not loader:
         return lines, []
@@ -147,10 +149,11 @@ def measured(
         return [], []
     node = max(found, key=lambda name: found[name]["taken_gib"])
     most = found[node]
+    each = ", ".join(f"{phase} {gib:.1f}" for phase, gib in most["peaks"].items())
     lines = [
         f"load: as counted on {node} ({most['at']}, {len(found)} of {len(plan.ranks)} nodes known), up to"
         f" {most['taken_gib']:.1f} of {most['total_gib']:.1f} GiB were taken, {most['before_gib']:.1f} of them before"
-        f" the load"
+        f" the load" + (f" ({each})" if each else "")
     ]
     findings = [
         _RULES.finding(
@@ -172,14 +175,64 @@ def measured(
     return lines, findings
 
 
-def _last(plan: Plan, loads: Mapping[str, Sequence[Taken]]) -> Iterator[tuple[str, Taken]]:
-    key = launch_key(plan) if plan.ranks else ""
+def _last(plan: Plan, loads: Mapping[str, Sequence[Taken]], part: int = 0) -> Iterator[tuple[str, Taken]]:
+    """Yield the last load on each node whose key has the same part: 0 the whole command, 1 all but the caches."""
+    key = launch_key(plan).split(".")[part] if plan.ranks else ""
     for rank in plan.ranks:
         # A part that a host did not tell is empty.
         whole = [taken for taken in loads.get(rank.node, ()) if taken["state"] and taken["total_gib"] > 0]
-        same = [taken for taken in whole if taken["key"] == key]
+        same = [taken for taken in whole if taken["key"].split(".")[part:][:1] == [key]]
         if same:
             yield rank.node, same[-1]
+
+
+def after_caches(taken: Taken, jobs: int) -> dict[str, float]:
+    """Return what each phase after the caches took beside them, in GiB, with ``jobs`` compilers."""
+    peaks = taken["peaks"]
+    caches = peaks.get("caches", 0.0)
+    found = {name: peaks[name] - caches for name in ("graphs", "compile", "warm-up") if caches and name in peaks}
+    # While a compiler runs, its phase has what the graphs take too.
+    found["graphs"] = max(found.get("graphs", 0.0), taken["graphs_gib"])
+    if taken["compiler_gib"] and taken["jobs"]:
+        found["compile"] = found.get("compile", 0.0) + (jobs - taken["jobs"]) * taken["compiler_gib"]
+    return {name: max(0.0, gib) for name, gib in found.items()}
+
+
+def rescaled(
+    resolved: ResolvedProfile, plan: Plan, loads: Mapping[str, Sequence[Taken]]
+) -> tuple[list[str], list[Finding]]:
+    """Return what a load would take whose last one had other caches or another number of compilers.
+
+    SGLang's share is of what was available before that load. What came after the caches is added as it was counted.
+    """
+    memory, jobs = resolved.memory, _jobs(plan)
+    rows = []
+    for node, taken in _last(plan, loads, 1) if memory.get("load_gib") is not None else ():
+        share = memory["static_gib"] / memory["available_gib"]
+        caches = taken["before_gib"] + share * (taken["total_gib"] - taken["before_gib"])
+        early = {name: taken["peaks"][name] for name in ("weights", "draft") if name in taken["peaks"]}
+        later = {name: caches + more for name, more in after_caches(taken, jobs).items()}
+        peaks = early | {"caches": caches} | later
+        rows.append((max(peaks.values()), node, taken, peaks))
+    if not rows:
+        return [], []
+    peak, node, taken, peaks = max(rows, key=lambda row: row[0])
+    room, phase = taken["total_gib"] * ROOM, max(peaks, key=lambda name: peaks[name])
+    each = ", ".join(f"{name} {gib:.1f}" for name, gib in peaks.items())
+    lines = [
+        f"load: up to {peak:.1f} of {taken['total_gib']:.1f} GiB ({each}) with these caches and {jobs} compilers, from"
+        f" the last load on {node} ({taken['at']}); its graphs took {taken['graphs_gib']:.1f}, as SGLang told, and a"
+        f" compiler at most {taken['compiler_gib']:.1f}"
+    ]
+    if peak <= room:
+        return lines, []
+    figures = {"peak": f"{peak:.1f}", "room": f"{room:.1f}", "at": taken["at"]}
+    return lines, [_RULES.finding("serving.load.phase", phase, node, **figures)]
+
+
+def _jobs(plan: Plan) -> int:
+    given = plan.ranks[0].env.get("MAX_JOBS", "") if plan.ranks else ""
+    return int(given) if given.isdecimal() else 0
 
 
 def load_peak(
@@ -191,8 +244,12 @@ def load_peak(
 ) -> tuple[list[str], list[Finding]]:
     """Return the lines and findings about the load: what was counted, or else the arithmetic (``full``)."""
     lines, findings = measured(plan, loads, held)
-    if lines and not findings:
+    alike = all(taken["jobs"] in (0, _jobs(plan)) for _node, taken in _last(plan, loads))
+    if lines and not findings and alike:
         return lines, []
+    other, later = ([], []) if lines and alike else rescaled(resolved, plan, loads)
+    if other:
+        return lines + other, findings + later
     reckoned, more = predicted(resolved)
     return lines + (reckoned if full else []), findings + more
 

@@ -262,10 +262,19 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     return {"startupProbe": startup, "readinessProbe": ready | {"failureThreshold": 2}}
 
 
+# They change how much the caches take, and nothing else of a load.
+_CACHES = ("--mem-fraction-static", "--max-total-tokens")
+
+
 def launch_key(plan: Plan) -> str:
-    """Return what the memory of a load depends on, as a short hash: the image and the command of rank 0."""
-    material = json.dumps([plan.image, plan.sglang_version, plan.ranks[0].argv])
-    return hashlib.sha256(material.encode()).hexdigest()[:12]
+    """Return what the memory of a load depends on, as two short hashes with a dot between them.
+
+    The first one is of the image and the command of rank 0, the second one of these without the sizes of the caches.
+    """
+    argv = list(plan.ranks[0].argv)
+    alike = [word for word, before in zip(argv, ["", *argv], strict=False) if not {word, before} & {*_CACHES}]
+    found = (json.dumps([plan.image, plan.sglang_version, words]) for words in (argv, alike))
+    return ".".join(hashlib.sha256(text.encode()).hexdigest()[:12] for text in found)
 
 
 def _watch(plan: Plan, options: PodOptions) -> str:

@@ -60,6 +60,8 @@ PHASES = {
     "caches": re.compile("Load weight end"),
     "graphs": re.compile(r"Capture .*\bbegin\b"),
 }
+# What it says that the graphs took
+GRAPHS = re.compile(r"Capture .*\bend\b.*\bmem usage=(\d+\.\d+) GB")
 # The text in a chunk of an answer: content, reasoning_content or text. A pattern with the whole names took three times
 # as long (11 microseconds for a chunk on a busy machine, 2026-11-29).
 TEXT = re.compile(rb'te[nx]t": ?"([^"\\]*(?:\\.[^"\\]*)*)"')
@@ -180,16 +182,20 @@ def show_stacks() -> None:
 
 
 def note_phases(file: Path) -> None:
-    """Add a line to ``file`` for each line of the log that begins a phase. A handler would not outlive SGLang's own."""
+    """Add a line to ``file`` for each line of the log that begins a phase, or tells what graphs took.
+
+    A handler would not outlive SGLang's own.
+    """
     made = logging.getLogRecordFactory()
 
     def noted(*args: Any, **more: Any) -> logging.LogRecord:
         record = made(*args, **more)
         text = record.msg if isinstance(record.msg, str) else ""
         phase = next((name for name, begins in PHASES.items() if begins.match(text)), "")
-        if phase:
+        took = GRAPHS.match(text)
+        if phase or took:
             with contextlib.suppress(OSError), file.open("a", encoding="ascii") as stream:
-                stream.write(f"{os.getpid()} {phase}\n")
+                stream.write(f"{os.getpid()} {f'took {took[1]}' if took else phase}\n")
         return record
 
     logging.setLogRecordFactory(noted)

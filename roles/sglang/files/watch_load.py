@@ -9,7 +9,8 @@ models, so that their pages can be dropped. Once the server is ready, the sideca
 
 A log line of SGLang begins a phase (front_door.py notes it), and so does a compiler that runs. The most memory that was
 taken on the node in each phase goes to load.json beside NCCL's files, where the sidecar reads it, and to a file that
-stays on the node for the next plan.
+stays on the node for the next plan. The next plan may be one with other caches or another number of compilers, so the
+file also has what SGLang itself says that its CUDA graphs took, and the most memory of one compiler.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ HOLD, PAUSE = 1.5, 2.0
 ASK, ANSWER = 5.0, 2.0
 # Seconds between two writings of a phase whose memory does not grow, and the GiB of growth that are written at once.
 WRITE, GROWS_GIB = 15.0, 0.25
+# What front_door.py notes before the GB that SGLang's graphs took
+TOOK = "took "
 COMPILERS = frozenset({"nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "ninja"})
 REMEDIES = {
     "weights": "Let SGLang drop the pages of each file (weight_loader_drop_cache_after_load: true), and do not set"
@@ -63,20 +66,29 @@ def last_phase(text: str) -> str:
     """Return the phase that the last line begins; weights after the first ones in the same process are the draft's."""
     phase, loaded = "start", set[str]()
     for process, _space, begun in (line.partition(" ") for line in text.splitlines()):
+        if begun.startswith(TOOK):
+            continue
         phase = "draft" if begun == "weights" and process in loaded else begun
         if begun == "caches":
             loaded.add(process)
     return phase
 
 
-def compiles(proc: Path) -> bool:
-    """Tell whether a compiler runs in this container."""
+def graphs_took(text: str) -> float:
+    """Return the GB of all CUDA graphs, as SGLang's lines tell (in GiB, which it calls GB)."""
+    return sum(float(line.partition(TOOK)[2]) for line in text.splitlines() if f" {TOOK}" in line)
+
+
+def compilers(proc: Path) -> list[float]:
+    """Return the GiB that each compiler of this container has now; 0 for programs that only start others."""
+    found = []
     for entry in proc.glob("[0-9]*/comm"):
         # A process may end at any time.
-        with suppress(OSError):
+        with suppress(OSError, ValueError, IndexError):
             if entry.read_text(errors="replace").strip() in COMPILERS:
-                return True
-    return False
+                pages = int((entry.parent / "statm").read_text(encoding="ascii").split()[1])
+                found.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**30)
+    return found
 
 
 def health(port: int) -> int:
@@ -124,6 +136,7 @@ class Load:
         self._drop_after = self._write_after = self._ask_after = float("-inf")
         self._warms = False
         self._drops = 0
+        self._graphs = self._compiler = 0.0
         self._written = 0.0
 
     def look(self, now: float) -> None:
@@ -173,7 +186,9 @@ class Load:
             self._warms = self._warms or bool(status)
             self.state = "ready" if status == HTTPStatus.OK else self.state
         if self.state == "loads":
-            self.phase = "compile" if compiles(PROC) else "warm-up" if self._warms else last_phase(noted)
+            sizes = compilers(PROC)
+            self._graphs, self._compiler = graphs_took(noted), max(self._compiler, *sizes, 0.0)
+            self.phase = "compile" if sizes else "warm-up" if self._warms else last_phase(noted)
         return before != (self.phase, self.state)
 
     def _write(self, now: float) -> None:
@@ -188,6 +203,9 @@ class Load:
             "total_gib": round(self._total, 2),
             "before_gib": round(self._before, 2),
             "drops": self._drops,
+            "graphs_gib": round(self._graphs, 2),
+            "compiler_gib": round(self._compiler, 2),
+            "jobs": os.environ.get("MAX_JOBS", ""),
             "phases": {
                 name: {figure: round(value, 2) for figure, value in peak.items()} for name, peak in self._peaks.items()
             },

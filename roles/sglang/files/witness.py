@@ -8,8 +8,8 @@ front_door.py write the stacks of its threads: names of functions, files and lin
 only the name of the program is said, because the rest may have keys.
 
 The sidecar reaches the socket in the directory of NCCL's files, which both containers have; no port is opened. There is
-also a file with what NVML tells about the GPU since the server's start: its faults (Xid), and for how long it was
-slowed down. NVML is only in the server's container.
+also a file with what NVML tells about the GPU since the server's start: its faults (Xid), for how long it was slowed
+down, and its clock, power and temperature at the last look. NVML is only in the server's container.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ GPU, GPU_EVERY = "gpu.json", 10
 # nvml.h: the event of a fault, and reasons for a lower clock: those of heat, and those of the power supply
 XID, HOT, BRAKE = 0x8, 0x20 | 0x40, 0x8 | 0x80
 SM, NOT_YET = 1, 10
+# GPUs whose clocks are told
+GPUS = 16
 # A Spark with the wrong power contract stays between 500 and 850 MHz under load.
 SLOW_MHZ, BUSY_PERCENT = 1000, 80
 
@@ -77,6 +79,7 @@ class Gpus:
     def __init__(self, nvml: Any) -> None:
         self.xid: dict[int, int] = {}
         self.seconds = dict.fromkeys(("gpu_hot", "gpu_brake", "gpu_slow"), 0)
+        self.now: list[dict[str, int]] = []
         self._nvml, self._events, count = nvml, ctypes.c_void_p(), ctypes.c_uint()
         self._devices: list[ctypes.c_void_p] = []
         if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
@@ -101,20 +104,35 @@ class Gpus:
             elif status != NOT_YET:
                 self._tells = False
         time.sleep(max(0.0, until - time.monotonic()))
-        for name in {name for device in self._devices for name in self._slowed(device)}:
+        self.now = [self._read(device) for device in self._devices[:GPUS]]
+        for name in {name for now in self.now for name in slowed(now)}:
             self.seconds[name] += GPU_EVERY
 
-    def _slowed(self, device: ctypes.c_void_p) -> Iterator[str]:
-        reasons, clock, use = ctypes.c_ulonglong(), ctypes.c_uint(), Use()
+    def _read(self, device: ctypes.c_void_p) -> dict[str, int]:
+        """Return what a GPU tells of itself now, without what it does not support."""
+        reasons, use, told = ctypes.c_ulonglong(), Use(), [ctypes.c_uint() for _each in range(3)]
+        clock, power, heat = map(ctypes.byref, told)
+        found = {}
         # Its name before NVML 12.2, which later ones keep.
         if not self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons)):
-            yield from ("gpu_hot",) * bool(reasons.value & HOT)
-            yield from ("gpu_brake",) * bool(reasons.value & BRAKE and not reasons.value & HOT)
-        if not (
-            self._nvml.nvmlDeviceGetClockInfo(device, SM, ctypes.byref(clock))
-            or self._nvml.nvmlDeviceGetUtilizationRates(device, ctypes.byref(use))
-        ):
-            yield from ("gpu_slow",) * (clock.value < SLOW_MHZ and use.gpu > BUSY_PERCENT)
+            found["reasons"] = reasons.value
+        if not self._nvml.nvmlDeviceGetUtilizationRates(device, ctypes.byref(use)):
+            found["busy_percent"] = use.gpu
+        if not self._nvml.nvmlDeviceGetClockInfo(device, SM, clock):
+            found["mhz"] = told[0].value
+        if not self._nvml.nvmlDeviceGetPowerUsage(device, power):
+            found["watts"] = told[1].value // 1000
+        if not self._nvml.nvmlDeviceGetTemperature(device, 0, heat):
+            found["celsius"] = told[2].value
+        return found
+
+
+def slowed(now: dict[str, int]) -> Iterator[str]:
+    """Yield why a GPU is slower than it could be."""
+    reasons = now.get("reasons", 0)
+    yield from ("gpu_hot",) * bool(reasons & HOT)
+    yield from ("gpu_brake",) * bool(reasons & BRAKE and not reasons & HOT)
+    yield from ("gpu_slow",) * (now.get("mhz", SLOW_MHZ) < SLOW_MHZ and now.get("busy_percent", 0) > BUSY_PERCENT)
 
 
 def watch_gpus(base: Path, load: Callable[[str], Any] = ctypes.CDLL) -> None:
@@ -123,7 +141,8 @@ def watch_gpus(base: Path, load: Callable[[str], Any] = ctypes.CDLL) -> None:
         gpus, new = Gpus(load("libnvidia-ml.so.1")), base / f"{GPU}.new"
         while True:
             gpus.look()
-            new.write_text(json.dumps({"xid": gpus.xid, "seconds": gpus.seconds}), encoding="ascii")
+            told = {"xid": gpus.xid, "seconds": gpus.seconds, "now": gpus.now, "at": int(time.time())}
+            new.write_text(json.dumps(told), encoding="ascii")
             # The sidecar runs as another user.
             new.chmod(0o644)
             new.replace(base / GPU)

@@ -53,13 +53,13 @@ class Node:
     """A node of 100 GiB, and the load on it."""
 
     def __init__(self, watch: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.path, self.status, self.compiles, self.dropped = path, 0, False, list[float]()
+        self.path, self.status, self.compilers, self.dropped = path, 0, list[float](), list[float]()
         self.now = 0.0
         self.noted = path / "phases"
         monkeypatch.setattr(watch, "MEMINFO", path / "meminfo")
         monkeypatch.setattr(watch, "PHASES", self.noted)
         monkeypatch.setattr(watch, "health", lambda _port: self.status)
-        monkeypatch.setattr(watch, "compiles", lambda _proc: self.compiles)
+        monkeypatch.setattr(watch, "compilers", lambda _proc: self.compilers)
         monkeypatch.setattr(watch, "drop_from_cache", lambda _models: self.dropped.append(self.now))
         monkeypatch.setattr(watch, "threading", SimpleNamespace(Thread=Thread))
         (path / "base").mkdir()
@@ -97,15 +97,15 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("log", "phases"),
+    ("log", "phases", "graphs"),
     [
-        ("sglang-0.5.16-tp2-base.rank0.log", "start weights caches graphs"),
-        ("sglang-0.5.16-tp2-base.rank1.log", "start weights caches graphs"),
-        ("sglang-0.5.16-tp2-eagle.rank1.log", "start weights caches draft caches graphs"),
+        ("sglang-0.5.16-tp2-base.rank0.log", "start weights caches graphs", 0.14),
+        ("sglang-0.5.16-tp2-base.rank1.log", "start weights caches graphs", 0.14),
+        ("sglang-0.5.16-tp2-eagle.rank1.log", "start weights caches draft caches graphs", 0.23),
     ],
 )
 def test_the_lines_of_a_real_server_begin_the_phases(
-    log: str, phases: str, door: Any, watch: Any, tmp_path: Path
+    log: str, phases: str, graphs: float, door: Any, watch: Any, tmp_path: Path
 ) -> None:
     noted = tmp_path / "phases"
     noted.touch()
@@ -117,6 +117,7 @@ def test_the_lines_of_a_real_server_begin_the_phases(
         phase = watch.last_phase(noted.read_text())
         found += [phase] if phase != found[-1] else []
     assert found == phases.split()
+    assert watch.graphs_took(noted.read_text()) == pytest.approx(graphs)
 
 
 SCHEDULER = """
@@ -173,9 +174,9 @@ def test_the_most_memory_of_each_phase_is_kept_beside_nccl_s_files_and_on_the_no
     node.look(20, 50)
     node.begin("caches")
     node.look(21, 30)
-    node.compiles = True
+    node.compilers = [0.01, 2.5]
     node.look(25, 10)
-    node.compiles, node.status = False, 503
+    node.compilers, node.status = [], 503
     node.look(30, 20)
     assert not (node.path / "kept.json").exists()
     node.status = 200
@@ -185,6 +186,7 @@ def test_the_most_memory_of_each_phase_is_kept_beside_nccl_s_files_and_on_the_no
     taken = {name: peak["taken_gib"] for name, peak in told["phases"].items()}
     assert taken == {"start": 10, "weights": 60, "caches": 70, "compile": 90, "warm-up": 80}
     assert (told["state"], told["key"], told["before_gib"], told["seconds"]) == ("ready", "k", 10, 40)
+    assert (told["graphs_gib"], told["compiler_gib"]) == (0, 2.5)
     said = tell(told)
     assert said.proven and "90.0 of the node's 100.0 GiB were taken at most, in the phase compile" in said.message
 

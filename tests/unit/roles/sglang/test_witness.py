@@ -224,6 +224,13 @@ class Nvml:
         use._obj.gpu = self._now(device)[2]
         return 0
 
+    def nvmlDeviceGetPowerUsage(self, _device: Any, power: Any) -> int:
+        power._obj.value = 29500
+        return 0
+
+    def nvmlDeviceGetTemperature(self, _device: Any, _kind: int, _heat: Any) -> int:
+        return 3
+
 
 CALM = (0x4, 2400, 95)
 
@@ -237,6 +244,7 @@ def test_the_faults_and_slow_seconds_of_the_gpus_are_counted(witness: Any, monke
         nvml.rounds.pop(0)
     assert gpus.xid == {79: 1, 31: 2}
     assert gpus.seconds == {"gpu_hot": 0.02, "gpu_brake": 0.01, "gpu_slow": 0.01}
+    assert gpus.now[1] == {"reasons": 0x20, "busy_percent": 100, "mhz": 1000, "watts": 29}
 
 
 @pytest.mark.parametrize("registers", [0, 3])

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -282,6 +284,30 @@ def test_holders_are_read_from_rendered_stateful_sets() -> None:
     ]
     foreign = {"metadata": {"name": "x"}, "spec": {"template": {"metadata": {}, "spec": {}}}}
     assert status.holders([foreign]) == []
+
+
+@pytest.mark.parametrize(
+    ("passed", "said"),
+    [
+        (4 * 86400 + 60, "since Tuesday 09:00 (4 days) rail"),
+        (86400, "since Tuesday 09:00 (1 day) rail"),
+        (7300, "since Tuesday 09:00 (2 hours) rail"),
+        (59, "since Tuesday 09:00 (0 minutes) rail"),
+        (-5, "since Tuesday 09:00 (0 minutes) rail"),
+        (6 * 86400, "since 2026-11-24 09:00 (6 days) rail"),
+    ],
+)
+def test_a_time_is_told_in_the_zone_of_the_owner(passed: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        begun = datetime(2026, 11, 24, 8, tzinfo=UTC).timestamp()
+        assert status.in_own_zone("since 2026-11-24T08:00:00Z rail", begun + passed) == said
+        odd = "since 2026-99-24T08:00:00Z; 2026-11-24T08:00:00Z"
+        assert status.in_own_zone(odd, begun) == odd
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

@@ -513,13 +513,15 @@ def told(taken: dict[str, float], **more: Any) -> dict[str, Any]:
 
 
 def test_what_loads_took_is_read_and_nothing_else(host: Host) -> None:
-    later = told({"weights": 90}, state="ended", phase="graphs", at="2026-11-30T08:00:00Z")
+    more = {"graphs_gib": 1.5, "compiler_gib": 2.25, "jobs": "4"}
+    later = told({"weights": 90}, state="ended", phase="graphs", at="2026-11-30T08:00:00Z", **more)
     written = {
         "a/load-s-g.json": json.dumps(later),
         "b/load-s-g.json": json.dumps(told({"weights": 90, "graphs": 101.5, "warm-up": 99})),
         "b/load-s-none.json": json.dumps(told({})),
         "b/load-s-loads.json": json.dumps(told({"weights": 90}, state="loads")),
         "b/load-s-text.json": json.dumps(told({"weights": 90}, total_gib="much")),
+        "b/load-s-jobs.json": json.dumps(told({"weights": 90}, jobs="many")),
         "b/load-s-deep.json": "[" * 9000,
         "b/load-s-list.json": "[]",
         "b/.load-s-g.json": "{}",
@@ -534,6 +536,8 @@ def test_what_loads_took_is_read_and_nothing_else(host: Host) -> None:
     first, second = read_host(host.roots, (), host.run, cache_dir=str(caches))["loads"]
     assert first["state"] == "ready" and (first["phase"], first["taken_gib"]) == ("graphs", 101.5)
     assert (second["state"], second["phase"], second["taken_gib"]) == ("ended", "graphs", 90)
+    assert first["peaks"] == {"weights": 90, "graphs": 101.5, "warm-up": 99} and first["jobs"] == 0
+    assert (second["graphs_gib"], second["compiler_gib"], second["jobs"]) == (1.5, 2.25, 4)
     assert host.read()["loads"] == []
 
 

@@ -43,6 +43,10 @@ def rank(*rails: Json, gone: Sequence[str] = (), communicators: Any = None, **of
     return {"rails": list(rails or [rail()]), "witness": witness, "communicators": communicators or [], "missing": {}}
 
 
+def gpu(**now: int) -> Json:
+    return rank(communicators=ALIKE) | {"at": 1010, "gpu": {"at": 1000, "now": [now]}}
+
+
 LATE, LATER = {"AllReduce": 6650, "Broadcast": 4}, {"AllReduce": 6649, "Broadcast": 4}
 NOTHING = "nothing was found: no process has ended or is stopped, every rail has its link, and NCCL "
 UNHEARD = "look whether its node and its sidecar live, and whether a network policy admits the supervisor"
@@ -96,6 +100,16 @@ CASES: dict[str, tuple[list[Any], str]] = {
         ],
         "rank 1: its GPU has reported Xid 79 since the server's start; "
         "rank 1: its GPU has reported Xid ?? x ?? since the server's start",
+    ),
+    "a GPU is slow, and another one's driver hangs": (
+        [
+            gpu(mhz=2400, busy_percent=100),
+            gpu(mhz=507, busy_percent=100, watts=29),
+            gpu(mhz=300, busy_percent=0),
+            rank(communicators=ALIKE) | {"at": 1090, "gpu": {"at": 1000, "now": [3, {"mhz": "x"}]}},
+        ],
+        "rank 3: its GPU's driver (NVML) has not answered for 90 s; rank 1: its GPU works at 507 MHz and takes 29 W, "
+        "another rank's at 2400 MHz",
     ),
     "a rank is behind": (
         [rank(communicators=counts(LATE, LATER)), rank()],

@@ -34,8 +34,13 @@ def resolved(weights: float, swap: float = 0, draft: float | None = None, **args
     return replace(shipped, memory=memory, server_args=args, swap_gib=swap)
 
 
+PEAKS = {"weights": 91.0, "caches": 99.0, "graphs": 101.5, "compile": 104.0}
+OTHER = f"0.{KEY.split('.')[1]}"
+
+
 def taken(state: str = "ready", key: str = KEY, gib: float = 101.5, at: str = "2026-11-29T08:00:00Z") -> Taken:
-    return Taken(key=key, state=state, phase="graphs", at=at, total_gib=119.7, before_gib=9.8, taken_gib=gib)
+    known = {"peaks": {}, "graphs_gib": 0.0, "compiler_gib": 0.0, "jobs": 0}
+    return Taken(key=key, state=state, phase="graphs", at=at, total_gib=119.7, before_gib=9.8, taken_gib=gib, **known)
 
 
 @pytest.mark.parametrize(("threads", "counted"), [(0, 3.0), (1, 2.13), (2, 4.13), (4, 8.0)])
@@ -91,7 +96,7 @@ def test_the_arithmetic_is_shown_with_what_it_leaves_out() -> None:
     lines, _findings = load_peak(resolved(80, draft=2), plan(), {}, {}, full=True)
     assert lines == [
         "load: 16.0 GiB before it + 80.0 of weights + 2.0 of the draft + 0.0 in the loader (files are mapped) = 98.0 of"
-        " 119.0; 106.0 with the caches. Graphs and compilers are not modelled"
+        " 119.0; 106.0 with the caches. Graphs and compilers are known after the first load"
     ]
 
 
@@ -130,6 +135,47 @@ def test_memory_that_others_hold_since_the_last_load_is_a_warning(held: float, w
     lines, findings = load_peak(resolved(80), plan(), {"spark2": [taken()]}, {"spark2": held, "spark1": 60}, full=True)
     assert len(lines) == 1 + warned
     assert [(one.rule, one.where, one.value) for one in findings] == [("serving.load.held", "spark2", "23.9")] * warned
+
+
+@pytest.mark.parametrize(
+    ("more", "phases", "warned"),
+    [
+        # 9.8 before, and 90 of 103 parts of the other 109.9.
+        ({"peaks": PEAKS}, "weights 91.0, caches 105.8, graphs 108.3, compile 110.8", ""),
+        ({"peaks": PEAKS, "graphs_gib": 3.0}, "weights 91.0, caches 105.8, graphs 108.8, compile 110.8", ""),
+        (
+            {"peaks": PEAKS, "compiler_gib": 3.0, "jobs": 4},
+            "weights 91.0, caches 105.8, graphs 108.3, compile 105.8",
+            "",
+        ),
+        ({"peaks": {**PEAKS, "graphs": 110.0}}, "weights 91.0, caches 105.8, graphs 116.8, compile 110.8", "graphs"),
+        ({"peaks": {"weights": 118.0}}, "weights 118.0, caches 105.8, graphs 105.8", "weights"),
+    ],
+)
+def test_a_load_with_other_caches_adds_what_the_phases_after_them_took(
+    more: dict[str, Any], phases: str, warned: str
+) -> None:
+    loads = {"spark2": [taken(key=OTHER) | more], "spark3": [taken(key="0.other") | more]}  # type: ignore[operator]
+    lines, findings = load_peak(resolved(80), plan(), loads, {}, full=False)
+    assert phases in lines[0] and " 2 compilers, from the last load on spark2 (2026-11-29T08:00:00Z)" in lines[0]
+    assert [(one.rule, one.value, one.where) for one in findings] == [("serving.load.phase", warned, "spark2")] * bool(
+        warned
+    )
+
+
+def test_the_same_command_with_more_compilers_takes_more_than_was_counted() -> None:
+    loads = {"spark2": [taken() | {"peaks": PEAKS, "compiler_gib": 3.0, "jobs": 1}]}  # type: ignore[operator]
+    lines, _findings = load_peak(resolved(80), plan(), loads, {}, full=False)
+    assert "(weights 91.0, caches 99.0, graphs 101.5, compile 104.0)" in lines[0] and "compile 113.8" in lines[1]
+
+
+def test_only_the_sizes_of_the_caches_leave_the_second_part_of_the_key() -> None:
+    rank = plan().ranks[0]
+    given = ("--mem-fraction-static", "0.7", "--max-total-tokens", "9"), ("--speculative-num-steps", "3")
+    sized, drafted = (replace(plan(), ranks=(replace(rank, argv=(*rank.argv, *words)),)) for words in given)
+    parts = [launch_key(one).split(".") for one in (plan(), sized, drafted)]
+    assert len({whole for whole, _rest in parts}) == 3 and [rest for _whole, rest in parts[:2]] == [parts[0][1]] * 2
+    assert parts[2][1] != parts[0][1]
 
 
 def test_a_plan_with_errors_has_no_ranks_that_loaded() -> None:

@@ -423,7 +423,7 @@ def test_a_load_is_watched_where_gpu_and_cpu_share_one_memory(options: dict[str,
     plan = sample_plan({"load": Load(weights=14.6, fraction=0.8, least=103.0, most=109.0)})
     other = replace(plan, image="other")
     keys = pods.launch_key(plan), pods.launch_key(other)
-    assert keys[0] != keys[1] and len(keys[0]) == 12
+    assert not set(keys[0].split(".")) & set(keys[1].split(".")) and len(keys[0]) == 25
     wanted = f"--watch-load=--port {plan.service.port} --stop {stop} --key {keys[0]}{kept}"
     for entry in plan.ranks:
         assert wanted in pods.command(entry, plan, pods.PodOptions(**options))
