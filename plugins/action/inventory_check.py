@@ -175,11 +175,14 @@ class ActionModule(ControllerAction):
         if "serving" in plans:
             own = {name: value for name, value in variables[nodes[0]].items() if usable(value)}
             options = serving_options(self._loader, own, wrong)
-        given, found = fabric_variables(nodes, task_vars)
-        for values in given.values():
-            values.setdefault("gb10_assumed_vf_count", max(USUAL_VFS, options["vf_index"] + 1))
-        fabric, more = fabric_findings(given, wrong)
-        found += more
+        fabric, found = None, []
+        # With networks that somebody else made, no VF of this collection is used.
+        if not options.get("networks"):
+            given, found = fabric_variables(nodes, task_vars)
+            for values in given.values():
+                values.setdefault("gb10_assumed_vf_count", max(USUAL_VFS, options["vf_index"] + 1))
+            fabric, more = fabric_findings(given, wrong)
+            found += more
         if "serving" in plans:
             found += serving_findings(
                 {**options, "candidates": nodes, "taken": []}, fabric, wrong, serving_defaults(self._loader)

@@ -180,7 +180,10 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     if names and result["reachable"]:
         try:
             cluster = Cluster(options["kubeconfig"], options["context"])
-            result["found"] = {name: read(cluster, one) for name, one in zip(names, options["reads"], strict=True)}
+            found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+            for name, one in zip(names, options["reads"], strict=True):
+                found[name] += read(cluster, one)
+            result["found"] = found
         except ClusterError as error:
             module.fail_json(**result | {"msg": str(error)})
     module.exit_json(**result)

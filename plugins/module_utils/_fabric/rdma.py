@@ -357,14 +357,20 @@ class Moved:
 
 
 def moved_since(
-    before: Mapping[str, Any], after: Mapping[str, Any], devices: Sequence[str] = (), interfaces: Sequence[str] = ()
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    devices: Mapping[str, Iterable[str]] | None = None,
+    interfaces: Sequence[str] = (),
 ) -> Moved:
-    """Return what moved between two readings of the same sources, over the named devices and interfaces or all."""
+    """Return what moved between two readings of the same sources.
+
+    That is over all devices and interfaces, or over the devices of each source and the interfaces that are named.
+    """
     moved = {
         name: {kind: delta(before.get(name, {}).get(kind, {}), own[kind]) for kind in own}
         for name, own in after.items()
     }
-    rdma = sum(moved_bytes(own["rdma"], devices) for own in moved.values())
+    rdma = sum(moved_bytes(own["rdma"], (devices or {}).get(name, ())) for name, own in moved.items())
     tcp = sum(moved_bytes(own["net"], interfaces) for own in moved.values())
     return Moved(moved, rdma, tcp, "; ".join(f"{name}: {describe(own['rdma'])}" for name, own in moved.items()))
 

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import socket
 import stat
+import struct
 import subprocess
 import threading
 import time
@@ -162,6 +164,9 @@ class NcclFiles:
 # Read the links, addresses and counters of a rank's planned rails.
 
 
+_SIOCGIFADDR = 0x8915
+
+
 def _has_carrier(interface: str) -> bool:
     # The kernel refuses this read while the interface is set down.
     return read_int(Path("/sys/class/net", interface, "carrier")) == 1
@@ -194,6 +199,37 @@ def gids_and_mtus(rails: Iterable[Rail], sysfs_root: str) -> tuple[frozenset[str
     }
     mtus = {rail.interface: read_int(Path("/sys/class/net", rail.interface, "mtu")) for rail in rails}
     return frozenset(found), {name: mtu for name, mtu in mtus.items() if mtu is not None}
+
+
+def _address(interface: str) -> str:
+    """Return the IPv4 address of an interface of this pod, empty if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            # ifreq: a name of 16 bytes, then a sockaddr_in, whose address begins at its fifth byte.
+            found = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("256s", interface.encode()))
+        except OSError:
+            return ""
+    return socket.inet_ntoa(found[20:24])
+
+
+def completed(rails: Iterable[Rail], sysfs_root: str) -> tuple[Rail, ...]:
+    """Return the rails; those of networks that others made with the address, device and MTU that the pod has."""
+    rails = tuple(rails)
+    if all(rail.address for rail in rails):
+        return rails
+    devices = {
+        gid.ipv4: device.name
+        for device in read_devices(sysfs_root)
+        for port in device.ports
+        for gid in port.gids
+        if gid.type == ROCE_V2 and gid.ipv4
+    }
+    found = []
+    for rail in rails:
+        address = rail.address or _address(rail.interface)
+        mtu = rail.mtu or read_int(Path("/sys/class/net", rail.interface, "mtu")) or 0
+        found.append(Rail(rail.device or devices.get(address, ""), rail.interface, address, mtu))
+    return tuple(found)
 
 
 def down(rails: Iterable[Rail], sysfs_root: str, rdma: bool) -> tuple[str, ...]:

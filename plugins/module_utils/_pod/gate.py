@@ -195,8 +195,8 @@ def _vanished(seen: Seen, rails: tuple[Rail, ...]) -> Condition | None:
             return Condition(
                 False,
                 "GidMissing",
-                f"{rail.device} has no RoCE v2 GID for {rail.address}, so RDMA with other ranks fails. Give "
-                f"{rail.interface} this address again: playbook fabric, then restart the group",
+                f"{rail.device or rail.interface} has no RoCE v2 GID for {rail.address}, so RDMA with other ranks "
+                f"fails. Give {rail.interface} this address again: playbook fabric, then restart the group",
                 "gid_changed",
             )
     return None

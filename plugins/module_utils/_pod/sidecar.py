@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import HTTPException
 from http.server import ThreadingHTTPServer
@@ -119,6 +119,8 @@ def _wait(child: int, answers: Callable[[], bool], pause: float) -> str:
 _ACCOUNT = Path("/var/run/secrets/gb10")
 # Seconds between two readings of GIDs and tokens.
 _RAILS_EVERY = 15
+# Seconds for the GIDs of new addresses; after them, the gate says that they are missing.
+_GIDS = 20
 # Pods that rank 0 asks for at the same time. One that gets no answer takes a place for the timeout of a request.
 _ASKED_AT_ONCE = 8
 # Seconds without a judgement after which the probes and the metrics fail: this program hangs.
@@ -375,10 +377,21 @@ def main() -> None:
     keep(lambda: work(options), lambda: gate is None or lives(gate.metrics_port))
 
 
+def _completed(gate: Gate) -> tuple[Rail, ...]:
+    """Return the rails of a gate; wait for the GIDs of addresses that the pod has just got."""
+    until = time.monotonic() + _GIDS
+    while True:
+        rails = evidence.completed(gate.rails, gate.sysfs_root)
+        if not gate.rdma or all(rail.device for rail in rails) or time.monotonic() >= until:
+            return rails
+        time.sleep(1)
+
+
 def work(options: argparse.Namespace) -> None:
     """Repeat NCCL's lines and keep the gate; does not return."""
     files = NcclFiles(options.nccl_logs)
     if gate := options.gate:
+        gate = replace(gate, rails=_completed(gate))
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api) if gate.expect else None
         load = Load(options.nccl_logs, api, gate.labels)

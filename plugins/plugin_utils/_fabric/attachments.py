@@ -186,7 +186,8 @@ def compare_status(pod: Mapping[str, Any]) -> list[Finding]:
         status = got.get(str(entry.get("interface")))
         addresses = {address.split("/")[0] for address in _texts(entry.get("ips"))}
         has = _texts(status.get("ips")) if status else set()
-        if not addresses <= has:
+        # Without wanted addresses, the IPAM of the network chooses them.
+        if not addresses <= has or not has:
             findings.append(
                 _RULES.finding(
                     "multus.attachment.wrong" if status else "multus.attachment.missing",
@@ -195,7 +196,7 @@ def compare_status(pod: Mapping[str, Any]) -> list[Finding]:
                     pod=name,
                     interface=clip(str(entry.get("interface")), _SHOWN),
                     nad=clip(str(entry.get("name")), _SHOWN),
-                    addresses=", ".join(sorted(addresses)),
+                    addresses=", ".join(sorted(addresses)) or "an address of this network",
                 )
             )
     return findings

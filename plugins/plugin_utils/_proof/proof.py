@@ -218,6 +218,18 @@ def full_expectation(plan: Mapping[str, Any], wished: Mapping[str, Any]) -> Json
     return {**plan["expect"], **own, **wished}
 
 
+# In the sidecar: the rails that it found in its own pod
+_ASK_RAILS = (
+    "import json, sys; from gb10._pod.evidence import completed; from gb10._pod.gate import Rail; "
+    "rails = completed([Rail('', name, '', 0) for name in sys.argv[2:]], sys.argv[1]); "
+    "print(json.dumps([vars(rail) for rail in rails]))"
+)
+
+
+def _devices(rank: Mapping[str, Any]) -> list[str]:
+    return sorted({network["rdma_device"] for network in rank["networks"] if network.get("rdma_device")})
+
+
 @dataclass
 class Proof:
     """One proof of one group with everything that it finds step by step."""
@@ -296,8 +308,37 @@ class Proof:
 
     def _read_counters_before(self) -> None:
         if self.settings.counters and self.active:
+            self._learn_devices()
             self._ledger.open()
             self._before = self._counters()
+
+    def _learn_devices(self) -> None:
+        """Learn from the sidecars which devices the networks of others gave; the plan does not know them."""
+        ranks = self.plan["ranks"]
+        if self._planned == "tcp" or all(len(_devices(rank)) == len(rank["networks"]) for rank in ranks):
+            return
+        interfaces = [network["interface"] for network in ranks[0]["networks"]]
+        command = ["python3", "-c", _ASK_RAILS, self.settings.sysfs_root, *interfaces]
+        found = run_in_each([replace(each, container=SIDECAR) for each in self.containers], command)
+        rails = {pod: json.loads(ran.stdout) if not ran.status else [] for pod, ran in found.items()}
+        lacking = sorted(pod for pod, own in rails.items() if not own or not all(rail["device"] for rail in own))
+        if lacking:
+            raise NotProved(
+                f"{', '.join(lacking)} has no RDMA device with the address of each of {', '.join(interfaces)}, so no "
+                "bytes of the group can be counted. Ask the owner of the networks in gb10_networks for VFs with RDMA"
+            )
+        learned = [
+            {
+                **rank,
+                "networks": [
+                    {**network, "rdma_device": rail["device"]}
+                    for network, rail in zip(rank["networks"], rails[rank["pod"]], strict=True)
+                ],
+            }
+            for rank in ranks
+        ]
+        self.plan = {**self.plan, "ranks": learned}
+        self._ledger = Window(self._head, self.plan, self.progress.now)
 
     def _counters(self) -> Json:
         command = ["/bin/sh", "-c", rdma.SCRIPT, "sh", self.settings.sysfs_root, "/sys"]
@@ -384,9 +425,8 @@ class Proof:
         """Return what moved since the first reading of the counters, if there was one; the first call reads them."""
         if self._difference is not None or not self._before:
             return self._difference
-        networks = [network for rank in self.plan["ranks"] for network in rank["networks"]]
-        devices = sorted({network.get("rdma_device") for network in networks} - {None})
-        interfaces = sorted({network["interface"] for network in networks})
+        devices = {rank["pod"]: _devices(rank) for rank in self.plan["ranks"]}
+        interfaces = sorted({network["interface"] for rank in self.plan["ranks"] for network in rank["networks"]})
         moved = rdma.moved_since(self._before, self._counters(), devices, interfaces)
         self.counted |= {"rdma_bytes": moved.rdma_bytes, "tcp_bytes": moved.tcp_bytes, "msg": moved.msg}
         self._difference = moved

@@ -248,8 +248,10 @@ def fabric_env(
     if transport == "socket":
         # NCCL_IB_DISABLE=1 alone does not stop an external plugin (IBext).
         return env | {"NCCL_NET": "Socket"}
-    # "=" means exact names: without it rocep1s0f0v1 also selects rocep1s0f0v10.
-    env["NCCL_IB_HCA"] = "=" + ",".join(devices)
+    # "=" means exact names: without it rocep1s0f0v1 also selects rocep1s0f0v10. start_rank.py names devices of networks
+    # that others made.
+    if all(devices):
+        env["NCCL_IB_HCA"] = "=" + ",".join(devices)
     # Pods that have only VFs can't merge the rails into one virtual NIC, which would also hide a dead rail.
     env["NCCL_IB_MERGE_NICS"] = "0"
     if strict:
@@ -290,6 +292,7 @@ def check_profile_env(env: Mapping[str, str], where: str, proves: bool = False) 
 # The pod's label statefulset.kubernetes.io/pod-name and the hash that StatefulSets append must fit in 63 characters.
 INSTANCE_LENGTH = 45
 _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 TRUST_FLAG = "--trust-remote-code"
@@ -320,8 +323,9 @@ def check(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings
         *_environment(profile, settings),
         *_models(profile, settings),
         *_ports(settings),
+        *_networks(settings),
         *(_between(fabric, profile, settings) if fabric is not None and len(settings.nodes) > 1 else ()),
-        *_taken(settings),
+        *(() if settings.networks else _taken(settings)),
     ]
 
 
@@ -393,7 +397,8 @@ def _modes(settings: Settings) -> Iterator[Finding]:
     mode = settings.rdma_mode
     if settings.transport != "roce" or len(settings.nodes) < 2:
         return
-    if mode in ("ipc_lock", "restricted") and not (settings.rdma_resources or settings.sriov_prefix):
+    theirs = [one["resource"] for one in settings.networks if one.get("resource")]
+    if mode in ("ipc_lock", "restricted") and not (settings.rdma_resources or settings.sriov_prefix or theirs):
         yield _finding("serving.rdma.resource", [], mode=mode)
     if mode == "none":
         yield _finding("serving.rdma.none", mode)
@@ -435,6 +440,12 @@ def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
         yield _finding("serving.model.unstaged", "", where)
 
 
+def _networks(settings: Settings) -> Iterator[Finding]:
+    for one in settings.networks:
+        if not (_OBJECT.fullmatch(one["name"]) and _INSTANCE.fullmatch(one["namespace"])):
+            yield _finding("serving.networks.name", one.get("given", ""))
+
+
 def _ports(settings: Settings) -> Iterator[Finding]:
     for key, port in (("serving_plan_port", settings.port), ("serving_plan_rendezvous_port", settings.rendezvous_port)):
         if not 1024 <= port <= 65535:
@@ -444,6 +455,8 @@ def _ports(settings: Settings) -> Iterator[Finding]:
 
 
 def _between(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> Iterator[Finding]:
+    if settings.networks:
+        return
     yield from _fabric(fabric, settings)
     yield from check_cables(fabric, profile, settings)
 

@@ -369,7 +369,9 @@ def _template(
     annotations = {REVISION: revision}
     if entry.networks:
         annotations[NETWORKS] = networks_annotation(entry)
-        annotations[VF_INDEX] = str(plan.vf_index)
+        # Who uses networks of others holds no VF of the fabric plan.
+        if all(network.ips for network in entry.networks):
+            annotations[VF_INDEX] = str(plan.vf_index)
     return {"metadata": {"labels": labels(plan) | dict(own), "annotations": annotations}, "spec": dict(spec)}
 
 

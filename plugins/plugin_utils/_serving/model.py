@@ -99,7 +99,9 @@ class Settings:
     """The user's choices for one group: the options of role serving_plan with the names of the fields.
 
     ``nodes`` are in rank order; ports are those of the pod's own network namespace; ``taken`` is what running groups
-    hold, ``{instance, node, vf_index}`` each; ``open_routes`` is the option of role sglang.
+    hold, ``{instance, node, vf_index}`` each; ``open_routes`` is the option of role sglang. ``networks`` are
+    NetworkAttachmentDefinitions that somebody else made, ``{name, namespace, resource}`` each; with them the group uses
+    no VF of the fabric plan. Without ``ssh`` no task contacts a node.
     """
 
     instance: str
@@ -120,11 +122,16 @@ class Settings:
     env: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[Mapping[str, Any], ...] = ()
     open_routes: bool = False
+    networks: tuple[Mapping[str, str], ...] = ()
+    ssh: bool = True
 
 
 @dataclass(frozen=True)
 class NetworkAttachment:
-    """One VF of a rank: ``name`` is its NAD, ``interface`` its name in the pod, ``ips`` its address with the prefix."""
+    """One VF of a rank: ``name`` is its NAD, ``interface`` its name in the pod, ``ips`` its address with the prefix.
+
+    In a network that somebody else made, address and RDMA device are empty: only the pod knows them.
+    """
 
     name: str
     namespace: str
@@ -135,7 +142,7 @@ class NetworkAttachment:
     @property
     def address(self) -> str:
         """Return the IPv4 address with its prefix length."""
-        return self.ips[0]
+        return self.ips[0] if self.ips else ""
 
     @property
     def ip(self) -> str:
@@ -144,7 +151,8 @@ class NetworkAttachment:
 
     def as_annotation(self) -> dict[str, Any]:
         """Return what Multus needs to attach the VF."""
-        return {"name": self.name, "namespace": self.namespace, "interface": self.interface, "ips": list(self.ips)}
+        where = {"name": self.name, "namespace": self.namespace, "interface": self.interface}
+        return where | ({"ips": list(self.ips)} if self.ips else {})
 
 
 @dataclass(frozen=True)
@@ -216,7 +224,8 @@ class Plan:
 
     ``rendezvous`` is None for a group of one node, ``models_dir`` is a directory of every node (empty where SGLang
     downloads the model), ``mtu`` is the fabric's in bytes, ``waived`` what waived rules said,
-    ``gpu`` the GPUs of a node for the image's check (empty for an unknown platform).
+    ``gpu`` the GPUs of a node for the image's check (empty for an unknown platform). Without ``ssh`` no task contacts a
+    node.
     The other fields are those of the inputs.
     """
 
@@ -245,6 +254,7 @@ class Plan:
     mtu: int = 0
     waived: Mapping[str, Any] = field(default_factory=dict)
     gpu: Mapping[str, Any] = field(default_factory=dict)
+    ssh: bool = True
 
     def needed_patches(self) -> list[str]:
         """Return the names of the patches that this release needs, in the order in which they run."""

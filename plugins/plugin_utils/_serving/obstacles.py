@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import F
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, amount, untolerated
 
 from .._controller.data import Rules
+from .._fabric.attachments import RESOURCE_NAME
 from .model import Plan, RankPlan
 from .pods import requests
 
@@ -36,20 +37,16 @@ def obstacles(
 ) -> list[Finding]:
     """Return an error for everything in the cluster that prevents a rank of ``plan`` from starting on its node.
 
-    ``nads`` are the NetworkAttachmentDefinitions of the plan's namespace, ``rooms`` the nodes as module node_room_info
-    returns them; ``unread`` may contain ``nodes``, and then they are not judged. Pods of the same group are no
-    obstacle: they stop before the new ones start. ``tolerations`` are those of the pods. ``resources`` and
+    ``nads`` are the NetworkAttachmentDefinitions of the networks' namespaces, ``rooms`` the nodes as module
+    node_room_info returns them; ``unread`` may contain ``nodes``, and then they are not judged. Pods of the same group
+    are no obstacle: they stop before the new ones start. ``tolerations`` are those of the pods. ``resources`` and
     ``computed`` say what they request, as :func:`.pods.requests` takes them.
     """
-    present = {nad["metadata"]["name"] for nad in nads}
+    present = {(nad["metadata"].get("namespace", plan.namespace), nad["metadata"]["name"]): nad for nad in nads}
     by_host = {room.host: room for room in rooms}
     found: list[Finding] = []
     for entry in plan.ranks:
-        found += [
-            _error("serving.nad.missing", one.name, entry, namespace=plan.namespace, interface=one.interface)
-            for one in entry.networks
-            if one.name not in present
-        ]
+        found += _networks(entry, present)
         if "nodes" in unread:
             continue
         room = by_host.get(entry.node)
@@ -60,6 +57,19 @@ def obstacles(
             found += _shortages(entry, room, plan)
             found += _too_large(entry, room, requests(entry, plan, resources or {}, computed))
     return found
+
+
+def _networks(entry: RankPlan, present: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield what is wrong with the networks of a rank; ``present`` has those of the cluster by namespace and name."""
+    for one in entry.networks:
+        nad = present.get((one.namespace, one.name))
+        rule = "serving.nad.missing" if one.ips else "serving.nad.missing/theirs"
+        if nad is None:
+            yield _error(rule, one.name, entry, namespace=one.namespace, interface=one.interface)
+            continue
+        resource = str((nad["metadata"].get("annotations") or {}).get(RESOURCE_NAME) or "")
+        if resource and resource not in entry.limits:
+            yield _error("serving.nad.resource", one.name, entry, resource=resource, namespace=one.namespace)
 
 
 def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespace: str) -> list[Finding]:
@@ -97,7 +107,7 @@ def taken(plan: Plan, held: Iterable[Mapping[str, Any]]) -> list[Finding]:
 
     ``held`` has ``{instance, node, vf_index}`` per rank of a running group.
     """
-    wanted = {(entry.node, plan.vf_index) for entry in plan.ranks if entry.networks}
+    wanted = {(rank.node, plan.vf_index) for rank in plan.ranks if any(network.ips for network in rank.networks)}
     return [
         _RULES.finding("serving.vf.taken", plan.vf_index, str(one["node"]), other=one["instance"])
         for one in held
@@ -176,7 +186,8 @@ _NOT_MULTUS = re.compile(r"whereabouts|dhcp|additional-cni")
 class Wanted:
     """What a site needs: ``resources`` by node, ``cni`` the missing CNI plugins by node, as its hosts report them.
 
-    ``gpu`` is the resource of the GPUs, ``tolerations`` are those of the pods.
+    ``gpu`` is the resource of the GPUs, ``tolerations`` are those of the pods. Without ``ssh`` no host was asked;
+    ``theirs`` tells that somebody else makes VFs and networks.
     """
 
     namespace: str
@@ -188,6 +199,8 @@ class Wanted:
     runtime_class: str = ""
     networks: bool = True
     cni: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ssh: bool = True
+    theirs: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,6 +228,8 @@ def judge(found: Mapping[str, Any], wanted: Wanted) -> Report:
     if not (found["distribution"] == "K3s" or "daemon_sets" in unread or _named(found, _POLICIES)):
         findings.append(_finding("existing.policies.unknown", None))
     unknown = [f"The kubeconfig may not read {name.replace('_', ' ')}, so they were not checked." for name in unread]
+    if wanted.networks and not wanted.ssh:
+        unknown.append("No node was asked over SSH, so neither VFs nor CNI plugins were checked.")
     return Report(list(_used(found)), unknown, findings)
 
 
@@ -247,7 +262,7 @@ def _multus(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
     elif "daemon_sets" not in found["unread"] and not any(each["ready"] for each in _parts(found)[_MULTUS]):
         yield _finding("existing.multus.stopped", None)
     for policy in found["sriov_policies"]:
-        if policy["creates"]:
+        if policy["creates"] and not wanted.theirs:
             yield _finding("existing.sriov.managed", None, key=policy["name"])
     for host, plugins in wanted.cni.items():
         if plugins:

@@ -297,7 +297,8 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
     if resolved is not None:
         profile = to_serving(resolved, options["models_dir"], options["metrics"])
         nodes = options["nodes"] or options["candidates"][: profile.nodes]
-        settings = from_options(Settings, options, instance=instance, nodes=nodes)
+        theirs = [_named(one, options["namespace"]) for one in options["networks"]]
+        settings = from_options(Settings, options, instance=instance, nodes=nodes, networks=theirs)
         plan, found = plan_group(options["fabric"], profile, settings)
         findings = _with_presets(_unexplained(findings + found), options, nodes) + _lint(plan)
         findings += _idle(options, nodes, profile)
@@ -318,6 +319,14 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
     done += [f"waived: {rule}, {len(texts)} finding(s)" for rule, texts in fact["waived"].items()]
     fact["findings"] = [finding.as_dict() for finding in findings]
     return fact, findings, done
+
+
+def _named(network: Mapping[str, Any], namespace: str) -> dict[str, str]:
+    """Return name, namespace and resource of a network of others, without a name if the entry is invalid."""
+    text = str(network.get("name") or "") if network.keys() <= {"name", "resource"} else ""
+    space, _slash, name = text.rpartition("/")
+    resource = str(network.get("resource") or "")
+    return {"name": name, "namespace": space or namespace, "resource": resource, "given": str(dict(network))}
 
 
 def _unexplained(findings: Iterable[Finding]) -> list[Finding]:
@@ -447,9 +456,9 @@ def _lint(plan: Plan) -> list[Finding]:
     """Return NCCL's problems with the environment of each rank; a finding that all ranks share appears once."""
     found: dict[tuple[str, str], Finding] = {}
     for rank in plan.ranks:
-        devices = [network.rdma_device for network in rank.networks]
+        devices = [network.rdma_device for network in rank.networks if network.rdma_device]
         interfaces = [POD_INTERFACE, *(network.interface for network in rank.networks)]
-        expected = plan.transport == "roce" and bool(devices)
+        expected = plan.transport == "roce" and bool(rank.networks)
         for finding in lint_env(rank.env, expect_rdma=expected, hcas=devices, netdevs=interfaces):
             found.setdefault((finding.rule, finding.key), finding)
     return list(found.values())

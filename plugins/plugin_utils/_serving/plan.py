@@ -48,7 +48,10 @@ def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Set
     Without a fabric (None) the plan has no ranks either, and only what does not depend on it is checked.
     """
     findings = sort_findings(check(fabric, profile, settings))
-    cabling = Cabling.of(fabric or {}, settings.nodes)
+    names = tuple(network["name"] for network in settings.networks)
+    cabling = (
+        Cabling(dict.fromkeys(settings.nodes, names), True, True) if names else Cabling.of(fabric or {}, settings.nodes)
+    )
     plan = Plan(
         instance=settings.instance,
         profile=profile.name,
@@ -69,12 +72,13 @@ def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Set
         models_dir=settings.models_dir,
         memory=profile.memory,
         load=profile.load,
-        mtu=(fabric or {}).get("mtu", 0),
+        mtu=0 if names else (fabric or {}).get("mtu", 0),
         gpu=described(settings.platform, settings.gpus_per_node) if settings.platform in GPUS else {},
+        ssh=settings.ssh,
     )
-    if fabric is None or has_errors(findings):
+    if (fabric is None and not names) or has_errors(findings):
         return plan, findings
-    ranks = [_rank(rank, node, fabric, cabling, settings, profile) for rank, node in enumerate(settings.nodes)]
+    ranks = [_rank(rank, node, fabric or {}, cabling, settings, profile) for rank, node in enumerate(settings.nodes)]
     meet = _rendezvous(ranks, cabling, settings)
     ready = tuple(replace(rank, argv=_argv(rank, meet, settings.port, profile)) for rank in ranks)
     if settings.transport == "roce":
@@ -85,7 +89,7 @@ def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Set
 def _rendezvous(ranks: Sequence[RankPlan], cabling: Cabling, settings: Settings) -> Rendezvous | None:
     if len(ranks) < 2:
         return None
-    if cabling.common:
+    if cabling.common and not settings.networks:
         return Rendezvous(ranks[0].networks[0].ip, settings.rendezvous_port)
     service = f"{settings.instance}-ranks"
     return Rendezvous(f"{service}.{settings.namespace}.svc", settings.rendezvous_port, service)
@@ -105,7 +109,15 @@ def _expect(cabling: Cabling, profile: Profile, settings: Settings) -> Expectati
     return replace(expected, networks=("IB", "IBext*"), min_devices=rails)
 
 
-def _networks(host: Mapping[str, Any], rails: Sequence[str], settings: Settings) -> tuple[NetworkAttachment, ...]:
+def _networks(
+    fabric: Mapping[str, Any], node: str, rails: Sequence[str], settings: Settings
+) -> tuple[NetworkAttachment, ...]:
+    if settings.networks:
+        return tuple(
+            NetworkAttachment(one["name"], one.get("namespace") or settings.namespace, f"net{place}", (), "")
+            for place, one in enumerate(settings.networks, start=1)
+        )
+    host = fabric["hosts"][node]
     chosen = [vf for vf in select_vfs(host, settings.vf_index) if vf["rail"] in rails]
     return tuple(
         NetworkAttachment(
@@ -120,10 +132,12 @@ def _rank(
 ) -> RankPlan:
     # A group of one node needs no fabric, and VFs that it holds are unavailable to other groups.
     several = len(settings.nodes) > 1
-    networks = _networks(fabric["hosts"][node], cabling.rails[node], settings) if several else ()
+    networks = _networks(fabric, node, cabling.rails[node], settings) if several else ()
     env = platform_env(settings.platform) | log_env()
     if several:
-        reach = (networks[0].interface, networks[0].ip) if cabling.common else (POD_INTERFACE, "")
+        # An address that others' IPAM chooses is not known before the pod has it.
+        planned = cabling.common and not settings.networks
+        reach = (networks[0].interface, networks[0].ip) if planned else (POD_INTERFACE, "")
         devices = [network.rdma_device for network in networks]
         env |= fabric_env(*reach, devices, settings.transport, settings.strict_transport)
         if not cabling.common and settings.transport == "roce":
@@ -133,7 +147,10 @@ def _rank(
     limits = {settings.gpu_resource: settings.gpus_per_node}
     if networks and settings.transport == "roce":
         limits |= dict.fromkeys(settings.rdma_resources, 1)
-    if settings.sriov_prefix:
+    for one in settings.networks if several else ():
+        if resource := one.get("resource"):
+            limits[resource] = limits.get(resource, 0) + 1
+    if settings.sriov_prefix and not settings.networks:
         # For every transport: without the resource Multus would not know which VF to attach.
         limits |= {sriov_resource(network.name, settings.sriov_prefix): 1 for network in networks}
     return RankPlan(
@@ -169,12 +186,17 @@ def summarize(
     ``image_note`` on what it runs. With ``full`` there are the head's command and the arithmetic.
     """
     ranks = [
-        f"rank {rank.rank} on {rank.node}: "
-        + (", ".join(f"{n.interface} {n.address} ({n.rdma_device})" for n in rank.networks) or "no fabric")
+        f"rank {rank.rank} on {rank.node}: " + (", ".join(map(_attached, rank.networks)) or "no fabric")
         for rank in plan.ranks
     ]
     more = [*(line for rank in plan.ranks[:1] for line in _command("command of rank 0:", rank.argv)), *plan.memory]
     return [*_overview(plan, memory, image_gb, image_note), *ranks, *(more if full else [])]
+
+
+def _attached(network: NetworkAttachment) -> str:
+    if network.ips:
+        return f"{network.interface} {network.address} ({network.rdma_device})"
+    return f"{network.interface} in {network.namespace}/{network.name} (its IPAM chooses the address)"
 
 
 def _overview(plan: Plan, memory: Mapping[str, Any], image_gb: float | None, image_note: str) -> list[str]:

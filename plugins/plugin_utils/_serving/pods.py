@@ -298,6 +298,8 @@ def command(entry: RankPlan, plan: Plan, options: PodOptions) -> list[str]:
         steps.append(f"--watch-load={_watch(plan, options)}")
         local = [*plan.paths, *(staged_path(name, plan.models_dir) for name in plan.models if plan.models_dir)]
         steps += [word for path in local for word in ("--model", path)]
+    if plan.transport == "roce" and any(not network.ips for network in entry.networks):
+        steps += ["--rails", ",".join(network.interface for network in entry.networks), "--sysfs", options.sysfs_root]
     server = entry.argv if options.open_routes else ("python3", f"{FILES}/front_door.py", *entry.argv[2:])
     return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, "--witness", *steps, "--", *server]
 

@@ -143,7 +143,9 @@ def rows(
             address = str(ips[0]) if isinstance(ips, list) and ips else UNKNOWN
             mtu = str(mtus.get(entry.rank, {}).get(network.interface, UNKNOWN))
             gid = found.get((entry.node, network.rdma_device, address), UNKNOWN)
-            table.append([*first, str(place), network.rdma_device, network.interface, address, mtu, gid, last])
+            table.append(
+                [*first, str(place), network.rdma_device or UNKNOWN, network.interface, address, mtu, gid, last]
+            )
     return table
 
 

@@ -19,14 +19,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from ipaddress import IPv6Address
 from pathlib import Path
 
 # Memory that becomes free at this rate is still being given back.
@@ -41,6 +45,9 @@ TRIES = 3
 # Seconds in which the unit of node_tuning_drop_caches, which looks every second, has emptied a full page cache.
 CACHES_DROPPED = 10
 LARGE = 2 << 20
+SIOCGIFADDR = 0x8915
+# Seconds for the GIDs of an address that the pod has just got.
+GIDS = 30
 # Variables that can keep NCCL from writing its transport. The plan refuses them, but the image may set them too.
 HIDING = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_CONF_FILE", "NCCL_ENV_PLUGIN", "NCCL_HOSTID")
 INDEX = "model.safetensors.index.json"
@@ -51,7 +58,7 @@ STACKS = Path("/tmp/gb10-stacks")
 
 
 class RefusedError(Exception):
-    """The node has too little memory; the text has the figures and the remedy."""
+    """The server can't work here; the text has the figures and the remedy."""
 
 
 def fresh_directory(base: Path) -> Path:
@@ -70,6 +77,40 @@ def fresh_directory(base: Path) -> Path:
     said.write_text(json.dumps({name: os.environ[name] for name in HIDING if name in os.environ}), encoding="utf-8")
     said.chmod(0o644)
     return made
+
+
+def address_of(interface: str) -> str:
+    """Return the IPv4 address of an interface of this pod; raise OSError if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        # ifreq: a name of 16 bytes, then a sockaddr_in, whose address begins at its fifth byte.
+        return socket.inet_ntoa(fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", interface.encode()))[20:24])
+
+
+def device_of(address: str, sysfs: Path) -> str:
+    """Return the RDMA device with a RoCE v2 GID of an address, empty if there is none; raise OSError."""
+    gid = IPv6Address(f"::ffff:{address}").exploded
+    for path in sorted(sysfs.glob("class/infiniband/*/ports/*/gids/*")):
+        kind = path.parent.with_name("gid_attrs") / "types" / path.name
+        if path.read_text(encoding="ascii").strip() == gid and kind.read_text(encoding="ascii").strip() == "RoCE v2":
+            return path.parents[3].name
+    return ""
+
+
+def find_devices(interfaces: Sequence[str], sysfs: Path, timeout: float) -> list[str]:
+    """Return the RDMA device of each interface; raise RefusedError if one has none, OSError if it has no address."""
+    until = time.monotonic() + timeout
+    found = {name: device_of(address_of(name), sysfs) for name in interfaces}
+    # The kernel makes the GIDs of an address some time after it.
+    while not all(found.values()) and time.monotonic() < until:
+        time.sleep(0.5)
+        found = {name: device_of(address_of(name), sysfs) for name in interfaces}
+    if lacking := [f"{name} ({address_of(name)})" for name in found if not found[name]]:
+        raise RefusedError(
+            f"no RDMA device has a RoCE v2 GID for the address of {', '.join(lacking)}, so NCCL would use TCP. The"
+            " server is not started. Ask the owner of the network in gb10_networks whether it gives VFs with RDMA, and"
+            " for the resource that gives their devices."
+        )
+    return list(found.values())
 
 
 def start_witness(base: Path) -> None:
@@ -252,6 +293,10 @@ def main() -> None:
     parser.add_argument("--model", action="append", default=[], type=Path, metavar="DIRECTORY")
     parser.add_argument("--shares", type=int, default=1, help="GPUs that share the weights")
     parser.add_argument("--meminfo", type=Path, default=Path("/proc/meminfo"), help="file with the node's memory")
+    parser.add_argument(
+        "--rails", type=lambda text: text.split(","), metavar="INTERFACES", help="NCCL uses their devices"
+    )
+    parser.add_argument("--sysfs", type=Path, default=Path("/sys"), metavar="DIRECTORY")
     parser.add_argument("--patch", action="append", default=[], type=Path, metavar="FILE")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -261,6 +306,12 @@ def main() -> None:
         os.environ["NCCL_DEBUG_FILE"] = f"{fresh_directory(options.nccl_logs)}/%h.%p"
     except OSError as error:
         sys.exit(f"no new directory for NCCL's logs can be made, so the server is not started: {error}")
+    if options.rails:
+        try:
+            os.environ["NCCL_IB_HCA"] = "=" + ",".join(find_devices(options.rails, options.sysfs, GIDS))
+            print(f"NCCL_IB_HCA {os.environ['NCCL_IB_HCA']}, of {', '.join(options.rails)}", flush=True)
+        except (OSError, RefusedError) as error:
+            sys.exit(f"the RDMA devices of {', '.join(options.rails)}: {error}")
     if options.memory:
         try:
             weights, fraction, least, most, timeout = options.memory

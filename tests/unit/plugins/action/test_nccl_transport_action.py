@@ -372,6 +372,28 @@ def test_a_rail_that_moves_nothing_is_named(prove: Any) -> None:
     assert "MB by TCP counted, none of them by roceP2p1s0f0v0" in ledger["msg"]
 
 
+def test_the_devices_of_networks_that_others_made_come_from_the_sidecars(prove: Any) -> None:
+    ranks = [{**rank, "networks": [NETWORK | {"rdma_device": ""}]} for rank in PLAN["ranks"]]
+
+    class Asked(Pods):
+        device = "rocep1s0f0v0"
+
+        def __call__(self, name: str, command: list[str]) -> Ran:
+            if "_pod.evidence" in " ".join(command):
+                assert command[-2:] == ["/sys", "net1"]
+                return 0, json.dumps([{"device": self.device, "interface": "net1", "address": "10.9.0.1"}]), ""
+            return super().__call__(name, command)
+
+    proved = prove(Asked(), plan={**PLAN, "ranks": ranks})["proof"]
+    assert (proved["satisfied"], proved["ledger"]["verdict"]) == (True, "rdma")
+    assert proved["counters"]["rdma_bytes"] == 4 * Pods.rdma
+    # The counters of another device of the pod do not count.
+    Asked.device = "rocep1s0f1v0"
+    assert prove(Asked(), plan={**PLAN, "ranks": ranks})["proof"]["counters"]["rdma_bytes"] == 0
+    Asked.device = ""
+    assert "g-0-0, g-1-0 has no RDMA device with the address" in prove(Asked(), plan={**PLAN, "ranks": ranks})["msg"]
+
+
 def test_a_cable_without_traffic_fails_the_proof_of_a_ring(prove: Any) -> None:
     used = {"rank": 0, "peer": 1, "devices": ["rocep1s0f0v0"]}
     unused = {"rank": 1, "peer": 0, "devices": ["rocep1s0f1v0", "roceP2p1s0f1v0"]}

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sysfs_samples import mlx5_vf
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/start_rank.py"
 SERVER = """
@@ -96,6 +97,22 @@ def test_without_a_directory_the_server_is_not_started(tmp_path: Path) -> None:
     done = start(tmp_path / "missing")
     assert (done.returncode, done.stdout) == (1, "")
     assert "no new directory for NCCL's logs can be made, so the server is not started" in done.stderr
+
+
+def test_nccl_gets_the_rdma_device_that_has_the_address_of_an_interface(
+    tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    mlx5_vf(tmp_path / "sys", address="127.0.0.1")
+    done = start(logs, "--rails", "lo", "--sysfs", str(tmp_path / "sys"))
+    assert done.stdout.startswith("NCCL_IB_HCA =rocep1s0f0v0, of lo\n"), done.stderr
+    monkeypatch.setattr(started.time, "sleep", lambda _seconds: None)
+    with pytest.raises(started.RefusedError, match=r"no RDMA device has a RoCE v2 GID for the address of lo \(127"):
+        started.find_devices(["lo"], tmp_path, 0)
+    missing = start(logs, "--rails", "absent0", "--sysfs", str(tmp_path))
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "the RDMA devices of absent0: " in missing.stderr
 
 
 def test_a_patch_that_fails_stops_the_start(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_only_named_devices_and_interfaces_count() -> None:
             "net": {"e": {"rx_bytes": 2}, "g": {"rx_bytes": 4}},
         }
     }
-    found = moved_since(before, after, ["d"], ["e"])
+    found = moved_since(before, after, {"x": ["d"]}, ["e"])
     assert (found.rdma_bytes, found.tcp_bytes) == (5, 2)
     assert moved_since(before, after).rdma_bytes == 14
     assert moved_since({}, after).rdma_bytes == 0

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, sidecar
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Rail
+from sysfs_samples import mlx5_vf
 
 RAIL = Rail("mlx0", "lo", "10.100.0.1", 1500)
 # What NCCL 2.28.9 answered when rank 1 of four had been killed (tests/gpu/hang.py), without ranks 2 and 3; a comma is
@@ -179,3 +180,13 @@ def test_the_page_collects_once_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     assert pages["page"]("/hang") == (200, "{}")
     assert inner == [(429, "")]
     assert pages["page"]("/metrics") == (200, "")
+
+
+def test_rails_of_networks_that_others_made_are_what_the_pod_has(tmp_path: Path) -> None:
+    mlx5_vf(tmp_path, address="127.0.0.1")
+    (found,) = evidence.completed([Rail("", "lo", "", 0)], str(tmp_path))
+    assert (found.device, found.interface, found.address) == ("rocep1s0f0v0", "lo", "127.0.0.1")
+    assert found.mtu > 1500
+    assert evidence.completed([RAIL], str(tmp_path)) == (RAIL,)
+    (absent,) = evidence.completed([Rail("", "absent0", "", 0)], str(tmp_path))
+    assert absent == Rail("", "absent0", "", 0)

@@ -152,6 +152,11 @@ def test_what_a_probe_got_is_compared() -> None:
     assert [finding.rule for finding in networks.compare_status(pod)] == ["multus.attachment.wrong"]
     annotations[networks.NETWORK_STATUS] = status(("net1", "10.100.0.1"), ("net2", "10.101.0.1"))
     assert networks.compare_status(pod) == []
+    # Others' IPAM may give any address, but has to give one.
+    annotations[networks.NETWORKS] = json.dumps([{"name": "theirs", "interface": "net1"}])
+    assert networks.compare_status(pod) == []
+    del annotations[networks.NETWORK_STATUS]
+    assert "was to get an address of this network" in str(*networks.compare_status(pod))
 
 
 def test_who_holds_a_vf() -> None:

@@ -50,6 +50,20 @@ def test_a_missing_attachment_names_rank_and_remedy() -> None:
     assert {(f.rule, f.key) for f in findings} == {("serving.nad.missing", "gb10-rail1-vf1")}
 
 
+def test_a_network_of_others_is_named_if_it_is_missing_or_needs_a_resource() -> None:
+    there = {"metadata": {"name": "rail0", "namespace": "rdma", "annotations": {}}}
+    asked = {"networks": ({"name": "rail0", "namespace": "rdma", "resource": ""},)}
+    assert obstacles(nads=[there], **asked) == []
+    (finding, *_others) = obstacles(nads=NADS, **asked)
+    assert "namespace rdma has no NetworkAttachmentDefinition of this name, which gb10_networks gives" in finding.reason
+    there["metadata"]["annotations"] = {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/rail0"}
+    found = {str(one.rule): one.remedy for one in obstacles(nads=[there], **asked)}
+    assert found == {"serving.nad.resource": "Add resource: nvidia.com/rail0 to this network in gb10_networks"}
+    asked["networks"][0]["resource"] = "nvidia.com/rail0"
+    offers = [node(f"spark{number}", offers={GPU: "1", "nvidia.com/rail0": "1"}) for number in range(1, 5)]
+    assert obstacles(offers, nads=[there], **asked) == []
+
+
 def test_a_gpu_that_another_group_holds_names_the_pod_and_how_to_stop_it() -> None:
     (finding,) = obstacles(pods=[pod("spark3", "glm-4-7")])
     assert (finding.rule, finding.key, finding.where) == ("serving.node.full", GPU, "rank 2 on spark3")

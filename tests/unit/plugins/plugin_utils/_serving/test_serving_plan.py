@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import VF_INDEX
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import COLLECTION
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.checks import check, facts_of, holes
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import (
     Expectation,
     NetworkAttachment,
@@ -22,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import
     to_serving,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions, command
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from hypothesis import given
@@ -63,6 +66,29 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
         "SGLANG_WARMUP_TIMEOUT": "3600",
     }
     assert third.limits == {"nvidia.com/gpu": 1}
+
+
+def test_networks_that_others_made_leave_addresses_and_devices_to_the_pod() -> None:
+    theirs = tuple({"name": f"rail{n}", "namespace": "rdma", "resource": "nvidia.com/vf"} for n in (0, 1))
+    taken = ({"instance": "other", "node": "spark1", "vf_index": 0},)
+    plan, findings = plan_group(None, profile(), settings(networks=theirs, taken=taken, rdma_mode="restricted"))
+    assert findings == []
+    second = plan.ranks[1]
+    assert [network.as_annotation() for network in second.networks] == [
+        {"name": f"rail{n}", "namespace": "rdma", "interface": f"net{n + 1}"} for n in (0, 1)
+    ]
+    assert second.limits == {"nvidia.com/gpu": 1, "nvidia.com/vf": 2}
+    assert plan.rendezvous == Rendezvous("gemma-4-31b-it-ranks.gb10-serving.svc", 20000, "gemma-4-31b-it-ranks")
+    assert not {"NCCL_IB_HCA", "SGLANG_HOST_IP"} & second.env.keys()
+    assert plan.expect == Expectation(4, 4, ("IB", "IBext*"), 2)
+    assert "rank 1 on spark2: net1 in rdma/rail0 (its IPAM chooses the address), net2" in "\n".join(summarize(plan, {}))
+    words = command(second, plan, PodOptions())
+    assert words[words.index("--rails") :][:4] == ["--rails", "net1,net2", "--sysfs", "/sys"]
+    assert "--rails" not in command(sample_plan().ranks[0], sample_plan(), PodOptions())
+    sets = [one for one in render(plan, PodOptions(), {}, {}) if one["kind"] == "StatefulSet"]
+    assert not any(VF_INDEX in one["spec"]["template"]["metadata"]["annotations"] for one in sets)
+    (wrong,) = plan_group(None, profile(), settings(networks=({"name": "Rail_0", "namespace": "rdma"},)))[1]
+    assert wrong.rule == "serving.networks.name"
 
 
 def test_the_plan_for_people_has_every_rank_one_command_and_the_memory() -> None:
