@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,19 @@ def test_warnings_tell_launches_that_failed_from_those_that_worked(outcomes: lis
     assert score["fails"]["warned"] >= 72
     assert {row["id"] for row in score["fails_silent"]} >= IMAGE_SAYS
     assert score["works"]["warned"] <= 81
+
+
+def test_the_page_of_profiles_has_these_figures(outcomes: list[Outcome]) -> None:
+    score, rows = summarize(outcomes), load_rows(ROWS)
+    page = (ROWS.parents[4] / "docs/profiles.md").read_text(encoding="utf-8")
+    told = page.partition("The rules are compared with")[2].partition("have nothing")[0]
+    sparks = sum(row.get("gpu", "gb10") == "gb10" for row in rows)
+    works, fails = (
+        {kind: score[part].get(kind, 0) for kind in ("refused", "warned", "silent")} for part in ("works", "fails")
+    )
+    figures = [len(rows), sparks, sum(works.values()), works["warned"], sum(fails.values()), *fails.values()]
+    assert [int(number) for number in re.findall(r"\b\d+\b", told)] == figures
+    assert works["refused"] == 1 and "one is refused" in told
 
 
 def test_the_score_is_that_of_each_set_apart(outcomes: list[Outcome]) -> None:
