@@ -121,7 +121,7 @@ def take(cluster: Cluster, options: Mapping[str, Any], mine: Holder) -> dict[str
         "held": False,
         "msg": (
             f"Another run changes groups of namespace {namespace}: {obstacle}. Two at once would replace each other's "
-            "groups; nothing was changed. Run this again when it has ended. If it does not run any more: kubectl "
+            "groups; no group was changed. Run this again when it has ended. If it does not run any more: kubectl "
             f"--context {options['context']} -n {namespace} delete lease {name} [serving.run.other]"
         ),
     }
