@@ -10,13 +10,14 @@ case starts a server as a pod does, with start_rank.py, front_door.py and watch_
 GPU has a memory of its own, so only the loader's files are compared: what a load without mmap took of the host's
 memory, less what the one with mmap took, against the plan's rule. `ended` and `alone` load without mmap in a cgroup
 with as much memory as the load with mmap took and 3 GiB more; `alone` has no watch. `jobs-1` and `jobs-4` compile
-FlashInfer's kernels anew with so many compilers. `graphs` compares what SGLang says that its CUDA graphs took with
-NVML's count.
-Prints one JSON object; the exit status is the number of cases that failed.
+FlashInfer's kernels anew with so many compilers. `caches-30` and `caches-50` give the caches that part of the GPU, and
+count its memory too, as if both were one: what the second one takes is predicted from the first one as the plan does.
+Prints one JSON object per case; the exit status is the number of cases that failed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -45,7 +46,7 @@ SHAPE = {
 }
 # Cases, by the threads of the loader
 THREADS = {"mmap": None, "threads-0": 0, "threads-1": 1, "threads-2": 2, "threads-4": 4, "threads-8": 8}
-CASES = (*THREADS, "ended", "alone", "graphs", "jobs-1", "jobs-4")
+CASES = (*THREADS, "ended", "alone", "caches-30", "caches-50", "jobs-1", "jobs-4")
 READY_S, STOP, ROOM_GIB = 240, 10, 3.0
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -88,11 +89,32 @@ def write_model(place: Path) -> float:
     return max(path.stat().st_size for path in place.glob("*.safetensors")) / 2**30
 
 
+class Sizes(ctypes.Structure):
+    """nvmlMemory_t of nvml.h."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class Gpu:
+    """The first GPU."""
+
+    def __init__(self) -> None:
+        self._nvml, self._device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+        if self._nvml.nvmlInit_v2() or self._nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self._device)):
+            raise OSError("NVML does not answer")
+
+    def read(self) -> tuple[int, int, int]:
+        """Return total bytes, and the free ones twice."""
+        sizes = Sizes()
+        self._nvml.nvmlDeviceGetMemoryInfo(self._device, ctypes.byref(sizes))
+        return sizes.total, sizes.free, sizes.free
+
+
 class Memory:
-    """The memory that the servers have: a cgroup's, or the machine's."""
+    """The memory that the servers have: a cgroup's or the machine's, and that of the GPU if it counts too."""
 
     def __init__(self, place: Path) -> None:
-        self.file, self.group = place / "meminfo", self._own_group()
+        self.file, self.group, self.gpu, self.unified = place / "meminfo", self._own_group(), Gpu(), False
         self._over = threading.Event()
         self._keep()
         threading.Thread(target=self._follow, daemon=True).start()
@@ -118,6 +140,11 @@ class Memory:
 
     def read(self) -> tuple[int, int, int]:
         """Return total, free and available bytes."""
+        total, free, left = self._of_host()
+        more = self.gpu.read() if self.unified else (0, 0, 0)
+        return total + more[0], free + more[1], left + more[2]
+
+    def _of_host(self) -> tuple[int, int, int]:
         lines = Path("/proc/meminfo").read_text().splitlines()
         found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if len(line.split()) > 1}
         whole = found["MemTotal"], found["MemFree"], found["MemAvailable"]
@@ -144,12 +171,6 @@ class Memory:
     def _follow(self) -> None:
         while not self._over.wait(0.05):
             self._keep()
-
-
-def gpu_used() -> float:
-    """Return the GiB of the GPU's memory that are used."""
-    words = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]) / 1024
 
 
 class Trial:
@@ -180,12 +201,11 @@ class Trial:
             "--model", str(self.model), "--", sys.executable, str(self.programs / "front_door.py"),
             "sglang.launch_server", "--model-path", str(self.model), "--skip-tokenizer-init",
             "--host", "127.0.0.1", "--port", str(two.PORT), "--sampling-backend", "pytorch",
-            "--grammar-backend", "none", "--skip-server-warmup", "--mem-fraction-static", "0.3",
-            "--max-total-tokens", "8192", *words,
+            "--grammar-backend", "none", "--skip-server-warmup", *words,
         ]  # fmt: skip
         env = os.environ | {"GB10_POD_IPS": "127.0.0.1", "PYTHONUNBUFFERED": "1"} | own
         kept, log = logs / "kept.json", self.place / f"{name}.log"
-        seen: dict[str, Any] = {"answers": [], "gpu": {}}
+        seen: dict[str, Any] = {"answers": []}
         before = self.memory.read()
         if self.memory.group:
             argv = ["/bin/sh", "-c", f'echo $$ > {self.memory.group}/cgroup.procs; exec "$@"', "sh", *argv]
@@ -196,14 +216,9 @@ class Trial:
                 subprocess.run(["/bin/true"], check=False)
                 seen["answers"].append(time.monotonic() - asked)
                 peak = max(peak, (before[2] - self.memory.read()[2]) / 2**30)
-                if name == "graphs":
-                    with suppress(OSError, ValueError, IndexError):
-                        noted = (self.place / "stacks" / "phases").read_text().splitlines()[-1].split()[1]
-                        seen["gpu"][noted] = round(gpu_used(), 2)
                 time.sleep(0.1)
             time.sleep(4)
             told = json.loads(kept.read_text()) if kept.exists() else {}
-            seen["gpu"]["end"] = round(gpu_used(), 2)
         finally:
             two.stop([server])
             time.sleep(3)
@@ -227,50 +242,80 @@ def files_beside(threads: int, files: int) -> int:
     return min(2 * threads + 1 if threads else 3, 2 * files)
 
 
+class Comparison:
+    """Runs the cases, and compares what they took with what was predicted."""
+
+    def __init__(self, place: Path, largest: float) -> None:
+        self.memory = Memory(place)
+        self.trial, self.largest = Trial(place, place / "model", self.memory), largest
+        self.files = len(list((place / "model").glob("*.safetensors")))
+        self.base = self.share = 0.0
+        self.caches: dict[str, float] = {}
+        self.place = place
+
+    def run(self, case: str) -> dict[str, Any]:
+        """Run a case; the result has what was seen, and in ``failed`` whether that is not what was expected."""
+        own: dict[str, str] = {}
+        words, stop, room = ["--attention-backend", "triton"], 0.0, None
+        self.memory.unified = case.startswith("caches-")
+        if self.memory.unified:
+            words += ["--cuda-graph-max-bs-decode", "128", "--mem-fraction-static", f"0.{case[7:]}"]
+        else:
+            words += ["--cuda-graph-max-bs-decode", "8", "--mem-fraction-static", "0.3", "--max-total-tokens", "8192"]
+        if case in THREADS:
+            words += loader(THREADS[case])
+        elif case in ("ended", "alone"):
+            words, stop, room = words + loader(8), float(STOP) if case == "ended" else -1.0, self.base + ROOM_GIB
+        elif case.startswith("jobs-"):
+            words[1] = "flashinfer"
+            fresh = self.place / f"{case}-caches"
+            own = {"MAX_JOBS": case[5:], "FLASHINFER_WORKSPACE_BASE": str(fresh), "TVM_FFI_CACHE_DIR": str(fresh)}
+            fresh.mkdir()
+        if room and not (self.memory.group and self.base):
+            return {"failed": True, "why": "no cgroup can be made, or case mmap was not run before"}
+        self.memory.limit(room)
+        seen = self.trial.run(case, words, stop, own)
+        self.memory.limit(None)
+        state = seen["told"].get("state")
+        if state == "ready":
+            self._compare(case, seen)
+        return seen | {"failed": state != ("ended" if case == "ended" else "ready") and case != "alone"}
+
+    def _compare(self, case: str, seen: dict[str, Any]) -> None:
+        taken = {phase: peak["taken_gib"] for phase, peak in seen["told"]["phases"].items()}
+        if case in THREADS:
+            threads = THREADS[case]
+            seen["counted_gib"] = max(taken.values()) - seen["told"]["before_gib"]
+            self.base = seen["counted_gib"] if threads is None else self.base
+            seen["predicted_gib"] = self.base + (
+                0 if threads is None else files_beside(threads, self.files) * self.largest
+            )
+        elif self.memory.unified:
+            share, before = float(f"0.{case[7:]}"), self.caches
+            seen["counted_gib"] = max(taken.values())
+            seen["graphs_gib"] = round(taken.get("graphs", 0) - taken.get("caches", 0), 2)
+            if before:
+                # The plan's rule: the new caches, and what came after them as it was.
+                bigger = before["caches"] + (share - self.share) * self.memory.gpu.read()[1] / 2**30
+                seen["predicted_gib"] = bigger + max(before.values()) - before["caches"]
+            self.caches, self.share = taken, share
+        if "predicted_gib" in seen:
+            seen["error_percent"] = round(100 * (seen["predicted_gib"] / seen["counted_gib"] - 1), 1)
+
+
 def main() -> int:
-    wanted = sys.argv[1:] or list(CASES)
-    result: dict[str, Any] = {"cases": {}}
-    failed = 0
+    """Run the cases; return how many failed."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        largest = write_model(place / "model")
-        memory = Memory(place)
-        trial = Trial(place, place / "model", memory)
-        count = len(list((place / "model").glob("*.safetensors")))
-        total = round(memory.read()[0] / 2**30, 1)
-        result |= {"largest_gib": round(largest, 3), "files": count, "cgroup": str(memory.group), "total_gib": total}
-        base = 0.0
-        for case in wanted:
-            own: dict[str, str] = {}
-            words, stop, room = ["--attention-backend", "triton"], 0.0, None
-            words += ["--cuda-graph-max-bs-decode", "8"] if case != "graphs" else ["--cuda-graph-max-bs-decode", "64"]
-            if case in THREADS:
-                words += loader(THREADS[case])
-            elif case in ("ended", "alone"):
-                words, stop, room = words + loader(8), float(STOP) if case == "ended" else -1.0, base + ROOM_GIB
-            elif case.startswith("jobs-"):
-                words[1] = "flashinfer"
-                fresh = place / f"{case}-caches"
-                own = {"MAX_JOBS": case[5:], "FLASHINFER_WORKSPACE_BASE": str(fresh), "TVM_FFI_CACHE_DIR": str(fresh)}
-                own |= {"HOME": str(fresh), "FLASHINFER_DISABLE_AOT": "1"}
-                fresh.mkdir()
-            if room and not (memory.group and base):
-                result["cases"][case], failed = "no cgroup can be made, or case mmap was not run before", failed + 1
-                continue
-            memory.limit(room)
-            seen = trial.run(case, words, stop, own)
-            memory.limit(None)
-            told = seen["told"]
-            if case in THREADS and told.get("state") == "ready":
-                seen["counted_gib"] = max(p["taken_gib"] for p in told["phases"].values()) - told["before_gib"]
-                base = seen["counted_gib"] if case == "mmap" else base
-                threads = THREADS[case]
-                seen["predicted_gib"] = base + (0 if threads is None else files_beside(threads, count) * largest)
-                seen["error_percent"] = round(100 * (seen["predicted_gib"] / seen["counted_gib"] - 1))
-            failed += told.get("state") != ("ended" if case == "ended" else "ready") and case != "alone"
-            result["cases"][case] = seen
+        compared = Comparison(place, write_model(place / "model"))
+        about = {"largest_gib": round(compared.largest, 3), "files": compared.files}
+        about |= {"cgroup": str(compared.memory.group), "total_gib": round(compared.memory.read()[0] / 2**30, 1)}
+        print(json.dumps(about), flush=True)
+        failed = 0
+        for case in sys.argv[1:] or CASES:
+            seen = compared.run(case)
+            failed += seen["failed"]
             print(json.dumps({case: seen}), flush=True)
-    print(json.dumps(result, indent=1))
     return failed
 
 

@@ -146,6 +146,10 @@ class Load:
             self._looked, self._before, self._left = now, self._total - left, left
         passed, fallen, self._left = now - self._looked, self._left - left, left
         changed = self._name(now)
+        if self.phase == "graphs" and "graphs" not in self._peaks and "caches" in self._peaks:
+            # They may have been allocated since the look before this one, and must not count as the graphs'.
+            caches = self._peaks["caches"]
+            caches["taken_gib"] = max(caches["taken_gib"], self._total - left)
         peak = self._peaks.setdefault(self.phase, dict.fromkeys(("seconds", "taken_gib", "cached_gib"), 0.0))
         peak |= {
             "seconds": peak["seconds"] + now - self._looked,

@@ -191,6 +191,16 @@ def test_the_most_memory_of_each_phase_is_kept_beside_nccl_s_files_and_on_the_no
     assert said.proven and "90.0 of the node's 100.0 GiB were taken at most, in the phase compile" in said.message
 
 
+def test_caches_that_were_allocated_between_two_looks_do_not_count_as_graphs(node: Node) -> None:
+    for now, phase, available in ((0, "weights", 50), (1, "caches", 49), (2, "graphs", 20), (3, "graphs", 18)):
+        node.begin(phase)
+        node.look(now, available)
+    node.status = 200
+    node.look(9, 19)
+    taken = {name: peak["taken_gib"] for name, peak in node.told("kept.json")["phases"].items()}
+    assert taken == {"weights": 50, "caches": 80, "graphs": 82}
+
+
 def test_full_caches_are_dropped_first_and_not_all_the_time(node: Node) -> None:
     said = [node.look(now, 60, free) for now, free in ((0, 60), (1, 9), (2, 9), (3, 9), (4, 30), (5, 9))]
     assert node.dropped == [1, 3, 5] and set(said) == {"loads"}
