@@ -58,11 +58,13 @@ def test_check_mode_and_other_files_write_nothing(fail: Any, tmp_path: Path) -> 
 
 
 def test_a_message_of_many_lines_is_held_and_its_structures_go_to_a_file(fail: Any, tmp_path: Path) -> None:
-    result = {"msg": "After 9 s: 1 of 2 pods.\n  pod a: waits\nDo this.", "pods": ["a"] * 50}
-    variables = {"gb10_results_dir": str(tmp_path), "hostvars": {}}
+    result = {"msg": f"After 9 s: 1 of 2 pods.\n  pod a: waits\n{KNOWN}, https://hook.", "pods": ["a"] * 50}
+    hook = {"name": "waits", "url": "https://hook"}
+    host = {"mine": "pods", "my_password": KNOWN, "monitoring_alertmanager": {"receivers": [hook]}}
+    variables = {"gb10_results_dir": str(tmp_path), "hostvars": {"spark1": host}}
     ended = failed_text("node_wait-spark1", result, variables, str)
     assert ended["msg"] == "After 9 s: 1 of 2 pods."
     lines = action.held(ended).splitlines()
-    assert lines[:3] == ["After 9 s: 1 of 2 pods.", "  pod a: waits", "Do this."]
+    assert lines[:3] == ["After 9 s: 1 of 2 pods.", "  pod a: waits", "<removed>, <removed>."]
     assert '"pods"' in (tmp_path / "failed-node-wait-spark1.txt").read_text()
     assert set(failed_text("x", result, variables, str, write=False)) == {"failed", "msg", "invocation"}
