@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that the playbook, tags, variables, script, flags or target of every command in the documentation exist.
+"""Test that the files that the documentation names exist, and the playbooks, tags, variables and flags of its commands.
 
 tests/lab/test_prepare.py also runs the commands of docs/prepare.md.
 """
@@ -112,6 +112,13 @@ def test_a_target_of_make_exists(page: str, words: list[str]) -> None:
     targets = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     known = {name for line in targets for name in line.split()}
     assert {word for word in words[1:] if "=" not in word} <= known, page
+
+
+def test_the_files_that_pages_name_exist() -> None:
+    path = re.compile(r"`((?:benchmarks|playbooks|plugins|roles|tests)/[a-z0-9_./-]+)`")
+    named = [(page.name, name) for page in PAGES for name in path.findall(page.read_text(encoding="utf-8"))]
+    assert len(named) > 100
+    assert [(page, name) for page, name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_pages_have_commands() -> None:
