@@ -34,6 +34,28 @@ def test_the_cores_are_those_of_ci() -> None:
     assert runtime["requires_ansible"].removeprefix(">=").startswith(min(cores))
 
 
+def test_a_pull_request_plays_what_ships_and_what_a_reader_sees() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    played = {one["play"] for one in jobs["shipped"]["strategy"]["matrix"]["include"]}
+    tests = {
+        f"{name}/{path.stem[5:]}" for name in ("browser", "monitoring") for path in ROOT.glob(f"tests/{name}/test_*.py")
+    }
+    assert played == {"artifact"} | tests
+    weekly = " ".join(step.get("run", "") for step in jobs["weekly"]["steps"]).split()
+    for one in jobs["shipped"]["strategy"]["matrix"]["include"]:
+        assert set(one["packages"].split()) <= set(weekly), one["play"]
+    checked = {(one["core"], one["python"]) for one in jobs["sanity"]["strategy"]["matrix"]["include"]}
+    assert checked == {("2.20", "3.12"), ("2.20", "3.14")}
+    # The check that a branch requires waits for every job that is not of the schedule alone.
+    own = {
+        name
+        for name, job in jobs.items()
+        if "schedule" not in str(job.get("if", "")) and "list_plays" not in job.get("needs", [])
+    }
+    assert set(jobs["all_green"]["needs"]) == own - {"all_green"}
+    assert jobs["all_green"]["steps"][0]["run"].count("success") == len(own) - 1
+
+
 def test_kubernetes_is_that_of_the_lab() -> None:
     releases = [LAB["k3s"], *LAB["lines"]]
     assert set(re.findall(r"v[\d.]+\+k3s\d+", ROWS["K3s"])) == set(releases)
