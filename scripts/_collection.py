@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -27,6 +28,11 @@ def directory(text: str) -> Path:
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is not a directory")
     return path
+
+
+def columns() -> int:
+    """Return the width of the terminal, for findings; 100 where there is none, as in a run of Ansible."""
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 def run(main: Callable[[], int]) -> NoReturn:

@@ -18,18 +18,18 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT, run
+from _collection import IMPORT_ROOT, columns, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import K3S_VARIABLES, VARIABLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 
@@ -129,9 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         print(format_plan(plan))
         if findings:
-            print()
-            for finding in sort_findings(findings):
-                print(textwrap.fill(str(finding), 120, subsequent_indent="  ", break_on_hyphens=False))
+            print("", render_findings(findings, columns()), sep="\n")
     return 1 if has_errors(findings) else 0
 
 

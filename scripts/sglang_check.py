@@ -24,13 +24,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT, directory, run
+from _collection import IMPORT_ROOT, columns, directory, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
 import _sglang_environment
 import sglang_catalogue
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import sort_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check, clean_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import Estimate, estimate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
@@ -108,7 +109,7 @@ def show(report: Report, memory: Estimate | None) -> None:
     verdict = "accepted" if report.accepted else f"refused, {errors} error(s)"
     print(f"SGLang {report.sglang}: {verdict}")
     if report.findings:
-        print(format_findings(report.findings))
+        print(render_findings(report.findings, columns()))
     print(*report.published, sep="\n", end="\n" if report.published else "")
     if memory is not None:
         print("memory of one GPU, estimated:", *memory.lines, sep="\n  ")

@@ -18,16 +18,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from _collection import IMPORT_ROOT, directory, run
+from _collection import IMPORT_ROOT, columns, directory, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
-    Finding,
-    format_findings,
-    has_errors,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import cell_name, examine
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml
 
 
@@ -39,7 +36,7 @@ def check_file(path: Path, directories: Sequence[Path], sglang: str) -> bool:
         print(problem)
         return False
     if has_errors(examined.findings):
-        print(f"{path}: wrong", format_findings(examined.findings), sep="\n")
+        print(f"{path}: wrong", render_findings(examined.findings, columns()), sep="\n")
         return False
     planned = examined.planned
     shown = f"{planned.count('run')} to measure, {planned.count('invalid')} refused, {planned.count('duplicate')} twice"

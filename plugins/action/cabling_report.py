@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
-    format_findings,
-    has_errors,
-    sort_findings,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import as_dicts, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import (
     about_ports,
     check_hosts,
@@ -40,13 +37,14 @@ class ActionModule(ControllerAction):
         variables = fabric_variables(options["hosts"], task_vars)[0]
         plan, planned = plan_fabric(variables)
         addresses = {host: plain(known["gb10_addresses"]) for host, known in facts.items() if host not in unread}
-        findings = sort_findings([*judge(ports, plan), *about_ports(planned), *check_hosts(plan, variables, addresses)])
+        missing = [Rules("_fabric").finding("cabling.unread", None, host) for host in unread]
+        wrong = [*judge(ports, plan), *about_ports(planned), *check_hosts(plan, variables, addresses)]
+        findings = [*missing, *wrong]
         fitting = suggest(ports, plan)
         # of a part of the hosts it would leave out the cables of the others
         named = {name for own in variables.values() for name in _rail_hosts(own.get("gb10_fabric_rails"))}
-        matches = not unread and not has_errors(findings)
+        matches = not has_errors(findings)
         advice = ["Variables that fit these cables:", yaml.safe_dump(fitting, sort_keys=False)]
-        missing = [f"{host}: was not read, so its cables are unknown" for host in unread]
         return {
             "changed": False,
             "matches": matches,
@@ -54,10 +52,8 @@ class ActionModule(ControllerAction):
             "drawing": draw(ports),
             "svg": draw_svg(ports),
             "map": "" if unread or named - facts.keys() else write_map(ports, plan),
-            "findings": [finding.as_dict() for finding in findings],
-            "msg": "\n".join(
-                filter(None, [*draw(ports), *missing, format_findings(findings), *([] if matches else advice)])
-            ),
+            "findings": as_dicts(findings),
+            "msg": "\n".join([*draw(ports), *([] if matches else advice)]),
         }
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align, load
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, hold, tell, width
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import fold
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import fold, render_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import failed_text
 
 
@@ -28,6 +29,13 @@ class ActionModule(ControllerAction):
             return {"changed": False} | failed_text(
                 options["failed_as"], found, task_vars, self._templar.template, write=not self._task.check_mode
             )
+        if options["findings"] is not None:
+            findings = [load(Finding, finding) for finding in options["findings"]]
+            if has_errors(findings):
+                return {"changed": False, "failed": True, "findings": options["findings"], "msg": text}
+            text = render_findings(findings, width())
+        if not text:
+            return {"changed": False, "msg": ""}
         if options["at_end"]:
             return {"changed": False, "msg": text, **hold(text)}
         if options["wrap"]:

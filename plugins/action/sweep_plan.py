@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,13 +32,6 @@ def _find(name: str, directories: list[str]) -> Path:
     shipped = ", ".join(sorted(p.stem for p in SWEEPS.glob("*.yml")))
     problem = "this file does not exist" if name else "no sweep is named"
     raise AnsibleActionFail(f"sweep = {name!r}: {problem}. Add -e sweep=NAME with a path, or one of: {shipped}")
-
-
-def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:
-    """Return the message for the end of a run that could not finish the sweep, or an empty string."""
-    if not left:
-        return ""
-    return str(Rules("_bench").finding("sweep.unfinished", len(left), next=left[0]["id"]))
 
 
 class ActionModule(ControllerAction):
@@ -73,7 +66,9 @@ class ActionModule(ControllerAction):
             "cell_minutes": minutes,
             "cells": cells,
             "remaining": left,
-            "unfinished": _unfinished(left),
+            "unfinished": [
+                Rules("_bench").finding("sweep.unfinished", len(left), next=cell["id"]).as_dict() for cell in left[:1]
+            ],
             "models": sorted({name for c in left for name in repositories(examined.resolved[c["key"]])}),
             "revisions": {name: at for c in left for name, at in revisions(examined.resolved[c["key"]]).items()},
             "estimate_s": seconds,

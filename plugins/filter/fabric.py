@@ -30,9 +30,9 @@ def probe_pods(
     ]
 
 
-def attachment_findings(pods: list[dict[str, Any]]) -> str:
-    """Return the problems with the attachments of all pods, one line each; an empty string if there are none."""
-    return findings.format_findings(finding for pod in pods for finding in attachments.compare_status(pod))
+def attachment_findings(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the problems with the attachments of all pods."""
+    return findings.as_dicts(finding for pod in pods for finding in attachments.compare_status(pod))
 
 
 def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> check_results.Verdict:

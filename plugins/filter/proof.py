@@ -33,13 +33,13 @@ SMALLEST_RATE = 0.001  # tokens per second; a run without tokens must not divide
 def compare_speed(
     results: Mapping[str, Mapping[str, Any]], instance: str, tokens: int, least: float = 0
 ) -> dict[str, Any]:
-    """Return the ratio of the medians, the report as lines, and what is wrong with it; empty if nothing is.
+    """Return the ratio of the medians, the report as lines, and what is wrong with it as findings.
 
     ``results`` are the proofs by transport class, ``least`` is the ratio that RDMA has to reach.
     """
     if not results.keys() >= SIDES.keys():
         problem = RULES.finding("verify.compare.unproved", sorted(results))
-        return {"ratio": 0.0, "lines": [], "problem": str(problem)}
+        return {"ratio": 0.0, "lines": [], "findings": [problem.as_dict()]}
     rates = {side: [run["tokens_per_second"] for run in results[side]["measured"]] for side in SIDES}
     medians = {side: median_high(runs) for side, runs in rates.items()}
     ratio = round(medians["rdma"] / max(medians["tcp"], SMALLEST_RATE), 2)
@@ -53,7 +53,7 @@ def compare_speed(
         shown = ", ".join(f"{name.strip()} {buses[side]['busbw']} GB/s" for side, name in SIDES.items())
         lines.append(f"all-reduce on the bus: {shown}")
     problem = RULES.finding("verify.compare.slow", least, ratio=ratio)
-    return {"ratio": ratio, "lines": lines, "problem": str(problem) if ratio < least else ""}
+    return {"ratio": ratio, "lines": lines, "findings": [problem.as_dict()] if ratio < least else []}
 
 
 class FilterModule:

@@ -26,26 +26,26 @@ def serving_obstacles(
     tolerations: list[dict[str, Any]] | None = None,
     resources: dict[str, Any] | None = None,
     computed: bool = True,
-) -> str:
-    """Return what would prevent the plan's pods from starting, one line each, or an empty string."""
+) -> list[dict[str, Any]]:
+    """Return what would prevent the plan's pods from starting."""
     known = [plain.load(Room, room) for room in rooms]
     found = obstacles.obstacles(Plan.from_dict(plan), nads, known, unread or (), tolerations or (), resources, computed)
-    return findings.format_findings(found)
+    return findings.as_dicts(found)
 
 
-def serving_unknown(accounts: list[dict[str, Any]], instance: str, namespace: str) -> str:
-    """Return why the group is not found, or an empty string."""
-    return findings.format_findings(obstacles.unknown_group(accounts, instance, namespace))
+def serving_unknown(accounts: list[dict[str, Any]], instance: str, namespace: str) -> list[dict[str, Any]]:
+    """Return why the group is not found."""
+    return findings.as_dicts(obstacles.unknown_group(accounts, instance, namespace))
 
 
-def serving_replaced(objects: list[dict[str, Any]], ranks: list[dict[str, Any]], instance: str) -> str:
-    """Return that another run has replaced the group since its objects were applied, or an empty string."""
-    return findings.format_findings(obstacles.replaced(objects, ranks, instance))
+def serving_replaced(objects: list[dict[str, Any]], ranks: list[dict[str, Any]], instance: str) -> list[dict[str, Any]]:
+    """Return that another run has replaced the group since its objects were applied."""
+    return findings.as_dicts(obstacles.replaced(objects, ranks, instance))
 
 
-def serving_taken(plan: dict[str, Any], workloads: list[dict[str, Any]]) -> str:
-    """Return which VFs of the plan another group has got since it was planned, or an empty string."""
-    return findings.format_findings(obstacles.taken(Plan.from_dict(plan), group_status.holders(workloads)))
+def serving_taken(plan: dict[str, Any], workloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return which VFs of the plan another group has got since it was planned."""
+    return findings.as_dicts(obstacles.taken(Plan.from_dict(plan), group_status.holders(workloads)))
 
 
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
@@ -64,13 +64,10 @@ def serving_rights(
 
 
 def existing_cluster(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return what of an existing cluster is used, what it lacks, and whether serving is possible."""
+    """Return what of an existing cluster is used, and what it lacks."""
     report = obstacles.judge(found, obstacles.Wanted(**wanted))
     used = [f"used: {line}" for line in report.used]
-    return {
-        "ok": not findings.has_errors(report.findings),
-        "text": "\n".join([*used, *report.unknown, findings.format_findings(report.findings)]).strip(),
-    }
+    return {"text": "\n".join([*used, *report.unknown]), "findings": findings.as_dicts(report.findings)}
 
 
 def summary_lines(

@@ -64,7 +64,7 @@ findings:
   type: list
   elements: dict
 msg:
-  description: The drawing and the findings.
+  description: The drawing, and the variables that fit if the hosts do not match.
   returned: always
   type: str
 """

@@ -34,6 +34,13 @@ options:
     description: Print the text once, below the recap of the run.
     type: bool
     default: false
+  findings:
+    description:
+      - Findings as dictionaries. If one is an error, the task fails with the text as its message, and they are printed
+        once, below the recap of the run.
+      - Otherwise they are printed instead of the text; an empty list prints nothing.
+    type: list
+    elements: dict
   failed_as:
     description:
       - If not empty, the task fails. Its message is the first line, and the text is printed below the recap of the run

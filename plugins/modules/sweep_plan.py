@@ -75,9 +75,10 @@ revisions:
   returned: success
   type: dict
 unfinished:
-  description: Message for a run that ends here, with the next cell; empty if no cell is left.
+  description: A finding for a run that ends here, with the next cell; empty if no cell is left.
   returned: success
-  type: str
+  type: list
+  elements: dict
 stop:
   description: The sweep's stop rules.
   returned: success

@@ -275,7 +275,7 @@ def test_the_stages_of_site_leave_the_check_of_values_to_their_first_play() -> N
                     assert role.get("rolespec_validate", True) is not checked, (stage, task["name"])
                     roles |= {name}
     assert {"preflight", "netplan", "node_tuning", "k3s", "multus", "sglang", "nccl_verify", "summary"} < roles
-    # A second run also fetches models, which role sglang includes on every host. The other playbooks need no such speed.
+    # A second run also fetches models, which role sglang includes on every host.
     files = [*ROOT.glob("playbooks/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]
     quick = {path.name for path in files if "rolespec_validate" in path.read_text(encoding="utf-8")}
     assert quick <= {*stages, "planned.yml", "models.yml"}

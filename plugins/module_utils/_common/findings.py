@@ -117,6 +117,11 @@ def format_findings(findings: Iterable[Finding]) -> str:
     return "\n".join(map(str, merge_places(findings)))
 
 
+def as_dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return all findings as plain data, worst first."""
+    return [finding.as_dict() for finding in sort_findings(findings)]
+
+
 def merge_places(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings in order, those that differ only in their place as one."""
     alike: dict[str, list[Finding]] = {}

@@ -102,7 +102,7 @@ def test_a_wrong_sweep_is_refused(
     path = tmp_path / "sweep.yml"
     path.write_text(text)
     assert main([str(path)]) == 1
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert not [word for word in words if word not in said], said
 
 

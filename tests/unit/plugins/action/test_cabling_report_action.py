@@ -55,7 +55,7 @@ def test_hosts_cabled_like_the_inventory_match() -> None:
 def test_a_host_that_was_not_read_does_not_match() -> None:
     result = report("spark1")
     assert (result["matches"], result["map"]) == (False, "")
-    assert "spark2: was not read, so its cables are unknown" in result["msg"]
+    assert ("cabling.unread", "spark2") in [(one["rule"], one["where"]) for one in result["findings"]]
 
 
 @pytest.mark.parametrize(("hosts", "written"), [(["spark1", "spark2"], True), (["spark2", "spark3"], False), (7, True)])
@@ -67,4 +67,4 @@ def test_a_map_of_a_part_of_the_hosts_is_not_written(hosts: Any, written: bool) 
 def test_a_port_that_offers_fewer_vfs_than_the_inventory_wants_does_not_match() -> None:
     result = report("spark1", "spark2", gb10_pf_totalvfs={"enp1s0f0np0": 1, "enP2p1s0f0np0": 1})
     assert not result["matches"]
-    assert "fabric.vf_count.hardware" in result["msg"]
+    assert "fabric.vf_count.hardware" in [one["rule"] for one in result["findings"]]

@@ -8,10 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[4]
 TWO_LINES = {"text": "one:\n  two, and three\n"}
+
+
+def finding(severity: Severity) -> dict[str, object]:
+    return Finding(severity, "port.closed", "port", 7, "is closed", "Open it", "a").as_dict()
 
 
 def test_a_text_is_printed_line_by_line_with_the_name_of_each_of_several_hosts(tmp_path: Path) -> None:
@@ -20,18 +25,24 @@ def test_a_text_is_printed_line_by_line_with_the_name_of_each_of_several_hosts(t
         "once": {"gb10.cluster.show": TWO_LINES, "run_once": True},
         "each": {"gb10.cluster.show": TWO_LINES},
         "rows": {"gb10.cluster.show": {"text": "latency", "rows": rows}, "run_once": True},
+        "note": {"gb10.cluster.show": {"text": "", "findings": [finding("info")]}, "run_once": True},
     }
     book = [{"hosts": "all", "gather_facts": False, "tasks": [{"name": name, **task} for name, task in tasks.items()]}]
     tasks["one host"] = {"gb10.cluster.show": TWO_LINES}
-    book += [{"hosts": "a", "gather_facts": False, "tasks": [{"name": "one host", **tasks["one host"]}]}]
+    wrong = {"gb10.cluster.show": {"text": "No rank can start", "findings": [finding("error")]}}
+    last = [{"name": "one host", **tasks["one host"]}, wrong]
+    book += [{"hosts": "a", "gather_facts": False, "tasks": last}]
     (tmp_path / "play.yml").write_text(yaml.safe_dump(book))
     done = ansible("ansible-playbook", "-i", "a,b,", "--check", tmp_path / "play.yml")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
     said = {name: done.stdout.partition(f"TASK [{name}]")[2].partition("\nTASK")[0].splitlines()[1:] for name in tasks}
     assert said["once"][:3] == ["one:", "  two, and three", "ok: [a]"]
     assert said["one host"][0] == "one:"
     for host in ("a", "b"):
         assert f"{host}:\none:\n  two, and three" in "\n".join(said["each"])
+    assert said["note"][:2] == ["info: a: port = 7: is closed.", "    Open it [port.closed]"]
+    assert "No rank can start: 1 error, each explained at the end of the output." in done.stdout
+    assert done.stdout.count("error: a: port = 7: is closed.") == 1
     assert said["rows"][:4] == ["latency", "bytes    p50", "8192     31.5", "1048576  260.0"]
 
 

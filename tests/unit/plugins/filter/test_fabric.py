@@ -31,7 +31,7 @@ def test_probes_only_where_vfs_are_free() -> None:
 
 def test_findings_as_text() -> None:
     probe = FILTERS["probe_pods"](PLAN, {"spark1": "node1"}, "ns", "pause:3", [])[0]
-    assert "multus.attachment.missing" in FILTERS["attachment_findings"]([probe])
+    assert FILTERS["attachment_findings"]([probe])[0]["rule"] == "multus.attachment.missing"
     status = json.dumps([{"interface": "net1", "ips": ["10.100.0.1"]}])
     probe["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = status
-    assert FILTERS["attachment_findings"]([probe]) == ""
+    assert FILTERS["attachment_findings"]([probe]) == []

@@ -44,12 +44,11 @@ def test_a_run_without_tokens_does_not_divide_by_zero() -> None:
 def test_a_ratio_below_the_least_is_a_problem() -> None:
     compare = FilterModule().filters()["compare_speed"]
     both = {"rdma": proof(30.0), "tcp": proof(10.0)}
-    assert compare(both, "gemma", 256, 3.0)["problem"] == ""
-    assert compare(both, "gemma", 256, 3.5)["problem"].startswith(
-        "error: nccl_verify_min_ratio = 3.5: RDMA is 3.0 times as fast as TCP."
-    )
+    assert compare(both, "gemma", 256, 3.0)["findings"] == []
+    (found,) = compare(both, "gemma", 256, 3.5)["findings"]
+    assert (found["value"], found["reason"]) == (3.5, "RDMA is 3.0 times as fast as TCP")
 
 
 def test_one_transport_alone_is_not_compared() -> None:
     found = FilterModule().filters()["compare_speed"]({"rdma": proof(30.0)}, "gemma", 256, 2.0)
-    assert found["lines"] == [] and "both transports have to be verified" in found["problem"]
+    assert found["lines"] == [] and found["findings"][0]["rule"] == "verify.compare.unproved"
