@@ -10,6 +10,8 @@ class ModuleDocFragment:
     """One fragment per attribute: ``gb10.cluster.shared.cluster`` is CLUSTER."""
 
     CLUSTER = r"""
+requirements:
+  - kubernetes
 options:
   kubeconfig:
     description: The kubeconfig on the host that runs the module, normally the controller.
@@ -58,8 +60,44 @@ options:
     default: -1
 """
 
-    OWNER = r"""
+    LOCK = r"""
+attributes:
+  check_mode:
+    description: Takes and gives back nothing.
+    support: full
+  diff_mode:
+    description: A lock has no settings to compare.
+    support: none
+  idempotent:
+    description: A run that holds the lock renews it.
+    support: full
 options:
+  run:
+    description: What this run does, for the message of others.
+    type: str
+    default: a run
+  duration:
+    description: Seconds after which the lock expires.
+    type: int
+    default: 7200
+  state:
+    description: V(held) takes the lock, V(released) gives it back if this run has it.
+    type: str
+    choices: [held, released]
+    default: held
+"""
+
+    POD = r"""
+attributes:
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+options:
+  pull_policy:
+    description: When the image is pulled.
+    type: str
+    choices: [Always, IfNotPresent, Never]
+    default: IfNotPresent
   owner:
     description: Wishes for every pod of whoever owns the cluster. The pod keeps its own labels and annotations.
     type: dict

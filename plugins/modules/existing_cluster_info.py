@@ -15,8 +15,6 @@ description:
     nothing, and reads no Secret and no environment of a pod.
   - What the kubeconfig may not read is returned in RV(unread), and is no error.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
 options:
   namespace:

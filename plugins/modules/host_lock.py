@@ -15,28 +15,12 @@ description:
     exists on the machine that runs Ansible, for example after Ctrl-C. A reboot of the host removes it.
   - The action plugin of the same name fills in O(holder) and O(replaces).
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode: {description: Takes and gives back nothing., support: full}
-  diff_mode: {description: The record has no settings to compare., support: none}
-  idempotent: {description: A run that holds the lock renews it., support: full}
+extends_documentation_fragment: [gb10.cluster.shared.lock]
 options:
   path:
     description: The record on the host.
     type: path
     default: /run/gb10-run.json
-  run:
-    description: What this run does, for the message of others.
-    type: str
-    default: a run
-  duration:
-    description: Seconds after which the record expires.
-    type: int
-    default: 7200
-  state:
-    description: V(held) takes the lock, V(released) gives it back if this run has it.
-    type: str
-    choices: [held, released]
-    default: held
   holder:
     description: The process of this run, as the action describes it.
     type: str

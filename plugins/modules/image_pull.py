@@ -21,16 +21,11 @@ description:
   - Fails if a Secret or the PriorityClass of O(owner) does not exist, unless the kubeconfig may not read it.
   - A kubeconfig that may not list nodes is enough if O(nodes) names them. Every node then gets a pod.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
-extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.owner, gb10.cluster.shared.slices]
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.pod, gb10.cluster.shared.slices]
 attributes:
   check_mode:
     description: Pulls and records nothing.
     support: full
-  diff_mode:
-    description: The module has no diff output.
-    support: none
   idempotent:
     description: Only recording a digest counts as a change.
     support: full
@@ -54,11 +49,6 @@ options:
     type: list
     elements: str
     default: []
-  pull_policy:
-    description: When the image is pulled.
-    type: str
-    choices: [Always, IfNotPresent, Never]
-    default: IfNotPresent
   one_first:
     description:
       - If no node of the cluster has the image, pull it on the first node, and on the others once that node has it.

@@ -19,8 +19,6 @@ description:
     the steps that an interrupted run has already done.
   - Fails with all findings at once if a node would skip a minor release or be downgraded.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
 options:
   namespace:

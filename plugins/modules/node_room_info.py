@@ -16,8 +16,6 @@ description:
   - Returns no other data of the pods, in particular not their environment.
   - With O(optional), a kubeconfig that may not list nodes or the pods of all namespaces is no error.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
 options:
   optional:

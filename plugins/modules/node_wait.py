@@ -19,8 +19,6 @@ description:
   - Fails after O(timeout) seconds with what each node lacks, the newest Warning events, and a remedy if the cause is
     known, such as a missing container runtime. It never prints an API object.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.slices, gb10.cluster.shared.readonly]
 options:
   nodes:

@@ -15,21 +15,8 @@ description:
     exists on this machine, for example after Ctrl-C.
   - Without the right to use Leases in the namespace it only says so.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
-attributes:
-  check_mode: {description: Takes and gives back nothing., support: full}
-  diff_mode: {description: A Lease has no settings to compare., support: none}
-  idempotent: {description: A run that holds the Lease renews it., support: full}
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.lock]
 options:
-  kubeconfig:
-    description: The kubeconfig on the controller.
-    type: path
-    required: true
-  context:
-    description: The context in the kubeconfig.
-    type: str
-    required: true
   namespace:
     description: The namespace of the groups.
     type: str
@@ -38,19 +25,6 @@ options:
     description: Name of the Lease.
     type: str
     default: gb10-run
-  run:
-    description: What this run does, for the message of others.
-    type: str
-    default: a run
-  duration:
-    description: Seconds after which the Lease expires.
-    type: int
-    default: 7200
-  state:
-    description: V(held) takes the Lease, V(released) gives it back if this run has it.
-    type: str
-    choices: [held, released]
-    default: held
 """
 
 EXAMPLES = r"""

@@ -19,8 +19,6 @@ description:
     the settings under suspicion.
   - The requests are sent inside the head's pod. A model that only embeds is not asked.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
 options:
   plan:

@@ -16,8 +16,6 @@ description:
     controller is not measured.
   - A gateway and its API key are not used.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
 options:
   namespace:

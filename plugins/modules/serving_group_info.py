@@ -20,8 +20,6 @@ description:
     with the Warning events and the last log lines of the ranks in trouble, goes to C(failed-INSTANCE.txt) in
     C(gb10_results_dir), readable by its owner only and without secrets.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.slices, gb10.cluster.shared.readonly]
 options:
   namespace:

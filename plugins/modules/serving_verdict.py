@@ -20,16 +20,11 @@ description:
   - If the check itself fails, the verdict is V(unknown) with the reason. The module does not fail then, and it does not
     fail for V(refused) either.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
-extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.owner, gb10.cluster.shared.slices]
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.pod, gb10.cluster.shared.slices]
 attributes:
   check_mode:
     description: Asks nothing.
     support: full
-  diff_mode:
-    description: The module has no diff output.
-    support: none
   idempotent:
     description: The pod is deleted, so nothing changes.
     support: full
@@ -80,11 +75,6 @@ options:
     description: The GPU of the nodes with C(name), C(capability), C(count), C(memory) in GiB and C(processors).
     type: dict
     required: true
-  pull_policy:
-    description: When the image is pulled.
-    type: str
-    choices: [Always, IfNotPresent, Never]
-    default: IfNotPresent
   timeout:
     description: Seconds that the answer may take.
     type: int

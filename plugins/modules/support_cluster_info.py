@@ -20,8 +20,6 @@ description:
     CUDA, NVIDIA and PyTorch are kept.
   - What cannot be read is named in RV(missing), for example because there is no cluster. It is never an error.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
 options:
   limit_kib:
