@@ -116,99 +116,101 @@ msg:
 
 import filecmp
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
+HIDDEN = ("earlier content, which is not shown\n", "wanted content, which is not shown\n")
+
 
 @dataclass(frozen=True)
-class Change:
-    """One path that is not as wanted, with the text of the file, or a line about anything else, before and after."""
+class Found:
+    """A path as it is: its permission bits, None if there is nothing, and the text of a file.
 
+    ``same`` tells that it is a directory, or a file and no link, with the wanted content.
+    """
+
+    mode: int | None = None
+    same: bool = False
+    is_file: bool = False
+    is_link: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do with one path, with the text for --diff before and after."""
+
+    action: Literal["mkdir", "chmod", "copy", "write", "unlink"]
     path: Path
     before: str
     after: str
+    mode: int = 0
+    source: str = ""
 
 
-def mode_of(path: Path) -> int | None:
-    """Return the permission bits of a path, or None if it does not exist."""
-    return path.stat().st_mode & 0o7777 if path.exists() else None
+def observe(kind: str, wanted: Mapping[str, Any]) -> Found:
+    """Read a path of one of the options. Raise OSError."""
+    path, content, source = Path(wanted["path"]), wanted.get("content"), wanted.get("source")
+    mode = path.stat().st_mode & 0o7777 if path.exists() else None
+    same, text = path.is_dir(), ""
+    if mode is not None and source:
+        same = filecmp.cmp(source, path, shallow=False)
+    elif mode is not None and content is not None:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        same = path.read_bytes() == content.encode()
+    link = path.is_symlink()
+    return Found(mode, same and (kind == "directories" or not link), path.is_file(), link, text)
 
 
-def directory(path: Path, mode: int, act: bool) -> Change | None:
-    """Make a directory, or set its mode; return None if it was as wanted. Raise OSError."""
-    found = mode_of(path)
-    if path.is_dir() and found == mode:
-        return None
-    if act:
+def step(kind: str, wanted: Mapping[str, Any], found: Found) -> Step | None:
+    """Return the step that brings a path about; None if it is as wanted."""
+    path, old = Path(wanted["path"]), found.mode
+    if kind == "absent":
+        return None if old is None and not found.is_link else Step("unlink", path, "present\n", "")
+    mode = int(wanted["mode"], 8)
+    if kind == "directories":
+        before = "" if old is None else f"directory, mode {old:04o}\n"
+        right = found.same and old == mode
+        return None if right else Step("mkdir", path, before, f"directory, mode {mode:04o}\n", mode)
+    if wanted["keep"] and found.is_file:
+        right = old == mode
+        made = Step("chmod", path, f"mode {old:04o}\n", f"mode {mode:04o}\n", mode)
+    elif wanted.get("source"):
+        right = found.same and old == mode
+        before = "" if old is None else f"file, mode {old:04o}\n"
+        made = Step("copy", path, before, f"copy of {wanted['source']}, mode {mode:04o}\n", mode, wanted["source"])
+    else:
+        right = found.same and old == mode
+        note = f"# mode {old:04o}, wanted {mode:04o}\n" if old not in (None, mode) else ""
+        made = Step("write", path, note + found.text, wanted["content"], mode)
+    return None if right else made
+
+
+def apply(todo: Step) -> None:
+    """Carry out a step. Raise OSError or HostError."""
+    path = todo.path
+    if todo.action == "mkdir":
         system.make_parents(path)
         path.mkdir(exist_ok=True)
-        path.chmod(mode)
-    return Change(path, "" if found is None else f"directory, mode {found:04o}\n", f"directory, mode {mode:04o}\n")
-
-
-def copied(path: Path, source: Path, mode: int, act: bool) -> Change | None:
-    """Copy a file of this host; return None if it was as wanted. Raise OSError."""
-    found = mode_of(path)
-    same = found is not None and not path.is_symlink() and filecmp.cmp(source, path, shallow=False)
-    if same and found == mode:
-        return None
-    if act:
+    if todo.action in ("mkdir", "chmod"):
+        path.chmod(todo.mode)
+    elif todo.action == "copy":
         staged = path.with_name(f".{path.name}.gb10-new")
         try:
-            shutil.copyfile(source, staged)
-            staged.chmod(mode)
+            shutil.copyfile(todo.source, staged)
+            staged.chmod(todo.mode)
             staged.replace(path)
         finally:
             staged.unlink(missing_ok=True)
-    return Change(path, "" if found is None else f"file, mode {found:04o}\n", f"copy of {source}, mode {mode:04o}\n")
-
-
-def written(path: Path, content: str, mode: int, act: bool) -> Change | None:
-    """Write a text; return None if the file was as wanted. Raise OSError."""
-    if not path.is_symlink() and not system.differs(path, content, mode):
-        return None
-    found = mode_of(path)
-    before = "" if found is None else path.read_text(encoding="utf-8", errors="replace")
-    if act:
-        system.write_atomic(path, content, mode)
-    note = f"# mode {found:04o}, wanted {mode:04o}\n" if found not in (None, mode) else ""
-    return Change(path, note + before, content)
-
-
-def removed(path: Path, act: bool) -> Change | None:
-    """Remove a file or link; return None if there was none. Raise OSError."""
-    if not path.exists() and not path.is_symlink():
-        return None
-    if act:
+    elif todo.action == "write":
+        system.write_atomic(path, todo.after, todo.mode)
+    else:
         path.unlink()
-    return Change(path, "present\n", "")
-
-
-def file(wanted: dict[str, Any], act: bool) -> Change | None:
-    """Bring one entry of O(files) about. Raise OSError."""
-    path, mode = Path(wanted["path"]), int(wanted["mode"], 8)
-    if wanted["keep"] and path.is_file():
-        found = mode_of(path)
-        if found == mode:
-            return None
-        if act:
-            path.chmod(mode)
-        return Change(path, f"mode {found:04o}\n", f"mode {mode:04o}\n")
-    if wanted["source"]:
-        return copied(path, Path(wanted["source"]), mode, act)
-    return written(path, wanted["content"], mode, act)
-
-
-def secret(wanted: dict[str, Any], act: bool) -> Change | None:
-    """Bring one entry of O(secret_files) about. Raise OSError."""
-    change = file(wanted | {"source": None}, act)
-    return change and Change(
-        change.path, "earlier content, which is not shown\n", "wanted content, which is not shown\n"
-    )
 
 
 def main() -> None:
@@ -258,27 +260,27 @@ def main() -> None:
         if not set(entry["mode"]) <= set("01234567") or not entry["mode"]:
             advice = "give octal digits in quotes, as in '0644'"
             module.fail_json(msg=f"mode = {entry['mode']!r} of {entry['path']}: {advice}.")
+    wanted = [(kind, entry) for kind in ("directories", "files", "secret_files") for entry in options[kind]]
+    wanted += [("absent", {"path": name}) for name in options["absent"]]
     try:
-        found = [directory(Path(entry["path"]), int(entry["mode"], 8), act) for entry in options["directories"]]
-        found += [file(entry, act) for entry in options["files"]]
-        found += [secret(entry, act) for entry in options["secret_files"]]
-        found += [removed(Path(name), act) for name in options["absent"]]
+        planned = [(kind, step(kind, entry, observe(kind, entry))) for kind, entry in wanted]
+        for _kind, todo in planned if act else ():
+            if todo:
+                apply(todo)
     except (OSError, system.HostError) as error:
         reason = system.explain(error) if isinstance(error, OSError) else str(error)
         module.fail_json(msg=f"{reason} What was changed before this path stays as wanted; run again after the repair.")
-    changes = [change for change in found if change]
+    changes = [
+        (todo, HIDDEN if kind == "secret_files" else (todo.before, todo.after)) for kind, todo in planned if todo
+    ]
+    paths = [str(todo.path) for todo, _texts in changes]
     module.exit_json(
         changed=bool(changes),
-        paths=[str(change.path) for change in changes],
-        msg="; ".join(str(change.path) for change in changes) or "All paths are as wanted.",
+        paths=paths,
+        msg="; ".join(paths) or "All paths are as wanted.",
         diff=[
-            {
-                "before": change.before,
-                "after": change.after,
-                "before_header": str(change.path),
-                "after_header": str(change.path),
-            }
-            for change in changes
+            {"before": before, "after": after, "before_header": str(todo.path), "after_header": str(todo.path)}
+            for todo, (before, after) in changes
         ],
     )
 

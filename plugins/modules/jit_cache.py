@@ -68,6 +68,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +104,29 @@ def mounts() -> str:
     return "".join(set(found))
 
 
-def surplus(directories: Iterable[Path], key: str, limit: int) -> tuple[list[Path], int]:
-    """Return the directories to delete so that the rest fits ``limit``, and the size of the rest."""
-    sizes = {path: size_of(path) for path in directories}
-    total, doomed = sum(sizes.values()), []
-    mounted = mounts() if total > limit else ""
-    for path in sorted(sizes, key=lambda one: one.stat().st_mtime):
-        if total > limit and path.name != key and path.name not in mounted:
-            doomed.append(path)
-            total -= sizes[path]
-    return doomed, total
+@dataclass(frozen=True)
+class Part:
+    """A directory of the cache: its bytes on disk, when it was deployed or used last, and whether a pod has it."""
+
+    path: Path
+    size: int
+    used: float
+    held: bool = False
+
+
+def observe(root: Path, own: Path, limit: int) -> tuple[list[Part], list[Part]]:
+    """Return the directories of all images, and the kernels of the own one if all together exceed the limit.
+
+    A kernel is a directory without directories, in which a compiler looks for all files of it or none.
+    """
+    keyed = [path for path in root.glob("*") if KEY.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+    images = [Part(path, size_of(path), path.stat().st_mtime) for path in keyed]
+    if sum(image.size for image in images) <= limit:
+        return images, []
+    mounted = mounts()
+    below = [Path(top) for top, directories, names in os.walk(own) if names and not directories]
+    kernels = [Part(path, size_of(path), last_use(path)) for path in below if CUDA not in path.parts]
+    return [replace(image, held=image.path.name in mounted) for image in images], kernels
 
 
 def last_use(directory: Path) -> float:
@@ -120,23 +134,33 @@ def last_use(directory: Path) -> float:
     return max((max(one.st_atime, one.st_mtime) for one in map(Path.lstat, directory.iterdir())), default=0)
 
 
-def unused_kernels(own: Path, excess: int) -> list[Path]:
-    """Return the kernels that were not used for the longest time, so many that ``excess`` bytes become free.
-
-    A kernel is a directory without directories, in which a compiler looks for all files of it or none. While a pod uses
-    them, there is nothing to return.
-    """
-    if excess <= 0 or own.name in mounts():
-        return []
-    kernels = [
-        Path(root) for root, below, names in os.walk(own) if names and not below and CUDA not in Path(root).parts
-    ]
-    doomed = []
-    for kernel in sorted(kernels, key=last_use):
+def steps(images: Iterable[Part], kernels: Iterable[Part], own: Path, limit: int) -> tuple[list[Path], int]:
+    """Return what to delete so that the rest fits the limit, oldest first, and the size of the rest."""
+    images = sorted(images, key=lambda part: part.used)
+    left, doomed, excess = sum(part.size for part in images), list[Path](), 0
+    for image in images:
+        if left > limit and image.path != own and not image.held:
+            doomed.append(image.path)
+            left -= image.size
+    for image in images:
+        if left > limit and image.path == own and not image.held:
+            excess = image.size - limit
+    for kernel in sorted(kernels, key=lambda part: part.used):
         if excess > 0:
-            doomed.append(kernel)
-            excess -= size_of(kernel)
-    return doomed
+            doomed.append(kernel.path)
+            excess -= kernel.size
+            left -= kernel.size
+    return doomed, left
+
+
+def apply(own: Path, owner: int, doomed: Iterable[Path]) -> None:
+    """Create the directory and delete the others."""
+    own.mkdir(mode=0o755, parents=True, exist_ok=True)
+    os.chown(own, owner, owner)
+    # The time of the last deployment orders the directories by age.
+    os.utime(own)
+    for path in doomed:
+        shutil.rmtree(path)
 
 
 def main() -> None:
@@ -158,23 +182,16 @@ def main() -> None:
     own = root / key
     try:
         new = not own.is_dir() or own.stat().st_uid != owner
+        doomed, left = steps(*observe(root, own, limit), own, limit)
         if not module.check_mode:
-            own.mkdir(mode=0o755, parents=True, exist_ok=True)
-            os.chown(own, owner, owner)
-            # The time of the last deployment orders the directories by age.
-            os.utime(own)
-        keyed = [
-            path for path in root.glob("*") if KEY.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
-        ]
-        doomed, left = surplus(keyed, key, limit)
-        kernels = unused_kernels(own, size_of(own) - limit if left > limit else 0)
-        left -= sum(map(size_of, kernels))
-        for path in () if module.check_mode else doomed + kernels:
-            shutil.rmtree(path)
+            apply(own, owner, doomed)
     except OSError as error:
         advice = f"Set ansible_become: true, or choose another sglang_cache_dir than {root}"
         module.fail_json(msg=f"The directory for compiled kernels can't be prepared: {error}. {advice}.", **result)
-    removed = [str(path.relative_to(root)) for path in doomed + kernels]
+    removed, kernels = (
+        [str(path.relative_to(root)) for path in doomed],
+        [path for path in doomed if own in path.parents],
+    )
     result |= {"changed": new or bool(removed), "removed": removed, "bytes": left}
     if left > limit:
         module.warn(
@@ -182,7 +199,8 @@ def main() -> None:
             "Pods use them, so nothing more was deleted. Raise the limit, or stop the group (playbook serve_stop) and "
             "serve again: kernels that were not used for the longest time are then deleted."
         )
-    deleted = f", {len(doomed)} old one(s) deleted" if doomed else ""
+    old = len(doomed) - len(kernels)
+    deleted = f", {old} old one(s) deleted" if old else ""
     deleted += f", {len(kernels)} of its kernels deleted that were not used for the longest time" if kernels else ""
     module.exit_json(msg=f"{own} is ready{deleted}; {left / 1e9:.1f} GB in {root}.", **result)
 

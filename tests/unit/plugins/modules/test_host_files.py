@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.modules import host_files
+from ansible_collections.gb10.cluster.plugins.modules.host_files import Found
 from module_runs import run_module
 
 Capture = pytest.CaptureFixture[str]
@@ -94,18 +96,38 @@ def test_another_content_another_mode_and_a_link_are_replaced(
     assert (path.is_symlink(), path.read_bytes()) == (False, right)
 
 
-def test_the_diff_shows_the_text_before_and_after(capsys: Capture, wanted: dict[str, Any]) -> None:
-    run_module(host_files, capsys, **wanted)
-    path = Path(wanted["files"][0]["path"])
-    path.write_text("port: 2\n")
-    path.chmod(0o644)
-    shown = run_module(host_files, capsys, **wanted)[1]["diff"][0]
-    assert shown == {
-        "before": "# mode 0644, wanted 0600\nport: 2\n",
-        "after": "port: 1\n",
-        "before_header": str(path),
-        "after_header": str(path),
-    }
+TEXT: dict[str, Any] = {"mode": "0600", "content": "port: 1\n", "keep": False}
+COPY: dict[str, Any] = {"mode": "0755", "source": "/plugin", "keep": False}
+FILE = Found(0o600, same=True, is_file=True, text="port: 1\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "found", "action", "before", "after"),
+    [
+        ("directories", {"mode": "0750"}, Found(), "mkdir", "", "directory, mode 0750\n"),
+        ("directories", {"mode": "0750"}, Found(0o755, same=True), "mkdir", "directory, mode 0755\n", None),
+        ("directories", {"mode": "0750"}, Found(0o750, same=True, is_link=True), "", None, None),
+        ("files", TEXT, Found(), "write", "", "port: 1\n"),
+        ("files", TEXT, FILE, "", None, None),
+        ("files", TEXT, replace(FILE, mode=0o644), "write", "# mode 0644, wanted 0600\nport: 1\n", "port: 1\n"),
+        ("files", TEXT, replace(FILE, same=False, text="port: 2\n"), "write", "port: 2\n", "port: 1\n"),
+        ("files", {**TEXT, "keep": True}, replace(FILE, same=False), "", None, None),
+        ("files", {**TEXT, "keep": True}, replace(FILE, mode=0o644), "chmod", "mode 0644\n", "mode 0600\n"),
+        ("files", {**TEXT, "keep": True}, Found(), "write", "", "port: 1\n"),
+        ("files", COPY, Found(0o755, same=True, is_file=True), "", None, None),
+        ("files", COPY, Found(0o644, same=True, is_file=True), "copy", "file, mode 0644\n", None),
+        ("files", COPY, Found(), "copy", "", "copy of /plugin, mode 0755\n"),
+        ("absent", {}, Found(), "", None, None),
+        ("absent", {}, Found(is_link=True), "unlink", "present\n", ""),
+        ("absent", {}, FILE, "unlink", "present\n", ""),
+    ],
+)
+def test_the_step_of_a_path_with_its_diff(
+    kind: str, wanted: dict[str, Any], found: Found, action: str, before: str | None, after: str | None
+) -> None:
+    todo = host_files.step(kind, {"path": "/etc/x", **wanted}, found)
+    assert (todo.action if todo else "") == action
+    assert todo is None or (todo.before == before and after in (None, todo.after))
 
 
 def test_the_content_of_a_secret_file_is_never_shown(capsys: Capture, tmp_path: Path) -> None:

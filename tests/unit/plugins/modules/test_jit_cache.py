@@ -66,32 +66,42 @@ def test_a_directory_that_a_pod_uses_stays_and_a_warning_says_so(
     assert "sglang_cache_limit_gb is 0.0001. Pods use them, so nothing more was deleted" in said[0]
 
 
-@pytest.mark.parametrize("used", [False, True])
-def test_the_kernels_of_its_own_image_that_were_not_used_for_long_go_unless_a_pod_uses_them(
-    capsys: Capture, root: Path, tmp_path: Path, used: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("images", "limit", "doomed", "left"),
+    [
+        ("own:4:9 a:2:1 b:2:2", 8, "", 8),
+        ("own:4:9 a:2:2 b:2:1", 7, "b", 6),
+        ("own:4:9 a:2:1* b:2:2", 7, "b", 6),
+        ("own:4:9 a:2:1* b:2:2*", 7, "", 8),
+        ("own:4:9 a:2:1", 2, "a k1 k2", 2),
+        ("own:4:9* a:2:1", 2, "a", 4),
+        ("own:4:9 a:2:1*", 3, "k1", 5),
+        ("own:4:0", 0, "k1 k2 k3", 1),
+    ],
+)
+def test_what_was_not_used_for_longest_goes_first_and_nothing_that_a_pod_has(
+    images: str, limit: int, doomed: str, left: int
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: said.append(text))
-    for age, name in enumerate(("triton/new", "triton/read", "flashinfer/ops/old", "flashinfer/ops/older", "cuda/a/0")):
+    """An image is NAME:SIZE:TIME, with a star if a pod has it; the own one has three kernels of one byte."""
+    read = [[*each.rstrip("*").split(":"), each[-1]] for each in images.split()]
+    parts = [jit_cache.Part(Path(name), int(size), float(used), end == "*") for name, size, used, end in read]
+    kernels = [jit_cache.Part(Path(f"k{number}"), 1, number) for number in (3, 1, 2)]
+    assert jit_cache.steps(parts, kernels, Path("own"), limit) == ([Path(name) for name in doomed.split()], left)
+
+
+def test_kernels_are_directories_with_all_files_of_one_and_the_drivers_cache_is_none(root: Path) -> None:
+    for age, name in enumerate(("triton/read", "triton/new", "flashinfer/ops/old", "cuda/a/0")):
         (root / OWN / name).mkdir(parents=True)
-        for part in ("kernel.so", "kernel.json"):
-            (root / OWN / name / part).write_bytes(bytes(MEGABYTE // 2))
-            os.utime(root / OWN / name / part, (9000 - 1000 * age, 9000 - 1000 * age))
-    os.utime(root / OWN / "triton/read/kernel.so", (9999, 100))
-    if used:
-        (tmp_path / "proc" / "7").mkdir(parents=True)
-        (tmp_path / "proc" / "7" / "mountinfo").write_text(f"1 2 259:2 /var/lib/{OWN} /opt/gb10-cache rw - ext4 x rw\n")
-    gone = [f"{OWN}/flashinfer/ops/older", f"{OWN}/flashinfer/ops/old"]
-    result = run(capsys, root, 0.0036, check=True)[1]
-    assert result["removed"] == ([OLDER, OLD] if used else [OLDER, OLD, *gone])
-    assert (root / OWN / "flashinfer/ops/older").exists()
-    result = run(capsys, root, 0.0036)[1]
-    left = {str(path.parent.relative_to(root / OWN)) for path in root.glob(f"{OWN}/**/kernel.so")}
-    assert left == {"triton/new", "triton/read", "cuda/a/0"} | (
-        {"flashinfer/ops/old", "flashinfer/ops/older"} if used else set()
-    )
-    assert bool(said) is used
-    assert result["bytes"] > 3.6e6 if used else result["bytes"] <= 3.6e6
+        (root / OWN / name / "kernel.so").write_bytes(bytes(MEGABYTE))
+        os.utime(root / OWN / name / "kernel.so", (9000 if age == 0 else 900 - age, 100))
+    images, kernels = jit_cache.observe(root, root / OWN, 0)
+    assert {image.path.name for image in images} == {OWN, OLD, OLDER}
+    assert [str(one.path.relative_to(root / OWN)) for one in sorted(kernels, key=lambda one: -one.used)] == [
+        "triton/read",
+        "triton/new",
+        "flashinfer/ops/old",
+    ]
+    assert jit_cache.observe(root, root / OWN, 10 * MEGABYTE)[1] == []
 
 
 def test_a_link_is_not_followed(capsys: Capture, root: Path) -> None:
