@@ -255,42 +255,13 @@ class Transaction:
     def go_back(self, forget: bool) -> None:
         """Restore the state before the last change, or before the first one if ``forget`` is true."""
         with self.alone():
-            self._go_back(forget)
-
-    def _go_back(self, forget: bool) -> None:
-        self.undo_leftover()
-        past = self.state.manifests()
-        if not past:
+            self.undo_leftover()
+            if past := self.state.manifests():
+                self.perform(netplan.back(past, forget, self.params["undo_timeout"]), list, always=True)
+                return
             if forget and self.state.directory.exists() and not self.module.check_mode:
                 netplan_undo.forget(self.state)
             self.result["msg"] = "This host has no confirmed change to undo"
-            return
-        # The oldest manifest that lists a file, link or sysctl holds its original value.
-        chosen = past if forget else past[-1:]
-        contents: dict[Path, str | None] = {}
-        attributes: dict[Path, netplan_files.Attributes] = {}
-        links: dict[str, netplan_undo.LinkState] = {}
-        sysctls: dict[str, str] = {}
-        for manifest in chosen:
-            for path, old in ((Path(name), old) for name, old in manifest.files.items()):
-                if path not in contents and str(path) in manifest.attributes:
-                    attributes[path] = manifest.attributes[str(path)]
-                contents.setdefault(path, old)
-            links = {**manifest.links, **links}
-            sysctls = {**manifest.sysctls, **sysctls}
-        change = netplan.Change(
-            what="reset" if forget else f"restore of the state before {chosen[0].id}",
-            files=contents,
-            sysctls={},
-            links=list(links),
-            restore_links=links,
-            restore_sysctls=sysctls,
-            timeout=self.params["undo_timeout"],
-            networkd=chosen[0].networkd,
-            forget=forget,
-            attributes=attributes,
-        )
-        self.perform(change, list, always=True)
 
     def perform(self, change: netplan.Change, differences: Any, always: bool = False) -> None:
         """Validate the change, report the differences and, outside of check mode, make the change."""

@@ -280,6 +280,34 @@ class Change:
             yield path, content, self.attributes.get(path, usual)
 
 
+def back(past: Sequence[Manifest], forget: bool, timeout: int) -> Change:
+    """Return the change that undoes the last one of ``past``, or all of them if ``forget`` is true."""
+    chosen = past if forget else past[-1:]
+    files: dict[Path, str | None] = {}
+    attributes: dict[Path, Attributes] = {}
+    links: dict[str, LinkState] = {}
+    sysctls: dict[str, str] = {}
+    # The oldest manifest that lists a file, link or sysctl holds its original value.
+    for manifest in reversed(chosen):
+        files |= {Path(name): old for name, old in manifest.files.items()}
+        attributes = {path: old for path, old in attributes.items() if str(path) not in manifest.files}
+        attributes |= {Path(name): old for name, old in manifest.attributes.items()}
+        links |= manifest.links
+        sysctls |= manifest.sysctls
+    return Change(
+        what="reset" if forget else f"restore of the state before {chosen[0].id}",
+        files=files,
+        sysctls={},
+        links=list(links),
+        restore_links=links,
+        restore_sysctls=sysctls,
+        timeout=timeout,
+        networkd=chosen[0].networkd,
+        forget=forget,
+        attributes=attributes,
+    )
+
+
 def validate(files: Mapping[Path, str | None]) -> None:
     """Run ``netplan generate`` on the host's present files, then with the new ones; raise HostError if it fails."""
     try:

@@ -331,6 +331,44 @@ def test_a_second_run_at_the_same_time_is_refused_and_takes_nothing_from_the_fir
     assert host.ports["enp1s0f0v0"]["mtu"] == 9000
 
 
+SMALL, LARGE = (netplan_undo.LinkState(mtu, True, ()) for mtu in (1500, 9000))
+PLAIN, LINK = netplan_files.Attributes(0o644), netplan_files.Attributes(0o640)
+PAST = [
+    netplan_undo.Manifest(
+        "1", "plan", 60, {"/a": "old", "/b": None}, {"p0": SMALL}, {"x": "0"}, attributes={"/a": LINK}
+    ),
+    netplan_undo.Manifest(
+        "2", "plan", 60, {"/a": "one", "/c": "c"}, {"p0": LARGE}, {"y": "1"}, attributes={"/a": PLAIN}
+    ),
+    netplan_undo.Manifest("3", "plan", 60, {"/b": "three"}, {"p1": LARGE}, {}, attributes={"/b": PLAIN}),
+]
+
+
+@pytest.mark.parametrize(
+    ("past", "forget", "files", "attributes", "links", "sysctls"),
+    [
+        (1, False, {"/a": "old", "/b": None}, {"/a": LINK}, {"p0": SMALL}, {"x": "0"}),
+        (2, False, {"/a": "one", "/c": "c"}, {"/a": PLAIN}, {"p0": LARGE}, {"y": "1"}),
+        (2, True, {"/a": "old", "/b": None, "/c": "c"}, {"/a": LINK}, {"p0": SMALL}, {"x": "0", "y": "1"}),
+        (
+            3,
+            True,
+            {"/a": "old", "/b": None, "/c": "c"},
+            {"/a": LINK},
+            {"p0": SMALL, "p1": LARGE},
+            {"x": "0", "y": "1"},
+        ),
+    ],
+)
+def test_a_reset_takes_each_value_from_the_oldest_change_that_has_it(
+    past: int, forget: bool, files: Any, attributes: Any, links: Any, sysctls: Any
+) -> None:
+    change = netplan.back(PAST[:past], forget, 60)
+    assert {str(path): text for path, text in change.files.items()} == files
+    assert {str(path): kept for path, kept in change.attributes.items()} == attributes
+    assert (change.restore_links, change.restore_sysctls, change.forget) == (links, sysctls, forget)
+
+
 def test_restore_brings_back_mode_and_link(host: Host) -> None:
     """A file that other users had to read got mode 0600."""
     host.netplan.write_text("network: {}\n")
