@@ -47,7 +47,6 @@ CASES: dict[str, Case] = {
         None,
         "'var/lib/rancher/k3s/data/model.bin' is none of the files of K3s's state",
     ),
-    "a token": (["server/token"], 1, None, "it lacks the datastore; nothing was changed."),
     "damaged": (SEVERAL, 1, 60, "is damaged or not an archive: "),
     # The run leaves out s2.
     "left out": (
