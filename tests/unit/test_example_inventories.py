@@ -164,17 +164,6 @@ def test_a_strategy_in_which_hosts_do_not_wait_is_refused(monkeypatch: pytest.Mo
     assert errors(done) == ["strategy"]
 
 
-def test_a_tag_that_no_task_has_ends_the_run() -> None:
-    asked = {"--tags": "fabirc", "--skip-tags": "tnue"}
-    words = [word for pair in asked.items() for word in pair]
-    done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/4x-gb10-switch", *words)
-    assert done.returncode == 2
-    said = " ".join(done.stdout.split())
-    for (option, wrong), meant in zip(asked.items(), ("fabric", "tune"), strict=True):
-        assert f"{option} = '{wrong}': no task of this playbook has this tag. Did you mean {meant}?" in said
-    assert "Plan the fabric" not in done.stdout
-
-
 @pytest.mark.parametrize("playbook", sorted((ROOT / "playbooks").glob("*.yml")), ids=lambda path: path.stem)
 def test_every_playbook_for_hosts_begins_with_the_check(playbook: Path) -> None:
     text = playbook.read_text(encoding="utf-8")
@@ -183,12 +172,6 @@ def test_every_playbook_for_hosts_begins_with_the_check(playbook: Path) -> None:
         # Playbook plan begins with the check itself.
         first = re.search(r"import_playbook: (check|plan)\.yml", text)
         assert first and first.start() < text.index("hosts: ")
-
-
-def test_an_inventory_that_is_not_there_is_an_error() -> None:
-    done = play(ROOT / "playbooks" / "verify.yml", "-i", "nosuch")
-    assert done.returncode != 0
-    assert "no host is in th" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,16 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen im
 from ansible_plays import ROOT, ansible
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "samples" / "mistakes.yml").read_text())
+# Mistakes of one play do not hide each other. The others have a play of their own.
+PLAYS: dict[str, dict[str, Any]] = {}
+for name, case in CASES.items():
+    play = PLAYS.setdefault(case.pop("play", name), {"with": {}, "put": {}, "options": [], "finds": []})
+    for key in ("with", "put"):
+        for file, change in case.pop(key, {}).items():
+            play[key].setdefault(file, []).extend([change] if key == "put" else change)
+    play["options"] += case.pop("options", [])
+    play["finds"] += case.pop("finds")
+    play |= case
 WIDTH = 100
 FILES = {"group": "group_vars/gb10_cluster.yml", "hosts": "hosts.yml"}
 BEGIN = re.compile(r"^(?:\[WARNING\]|error|warning):\s", re.M)
@@ -25,21 +35,21 @@ BEGIN = re.compile(r"^(?:\[WARNING\]|error|warning):\s", re.M)
 def broken(path: Path, case: dict[str, Any]) -> list[str | Path]:
     """Write the inventory of a case; return the words of its command."""
     shutil.copytree(ROOT / "inventory" / case.get("example", "2x-gb10-direct"), path)
-    for file, pairs in case.get("with", {}).items():
+    for file, pairs in case["with"].items():
         text = (path / FILES[file]).read_text()
         for old, new in pairs:
             assert old in text
             text = text.replace(old, new)
         (path / FILES[file]).write_text(text)
-    for file, text in case.get("put", {}).items():
+    for file, texts in case["put"].items():
         with (path / FILES[file]).open("a") as out:
-            out.write(f"{text}\n")
+            out.writelines(f"{text}\n" for text in texts)
     for file, text in case.get("write", {}).items():
         (path / file).parent.mkdir(exist_ok=True)
         (path / file).write_text(text)
     for old, new in case.get("move", {}).items():
         shutil.move(path / old, path / new)
-    return ["-i", case.get("inventory", path), "playbooks/plan.yml", *case.get("options", [])]
+    return ["-i", case.get("inventory", path), "playbooks/plan.yml", *case["options"]]
 
 
 def screen(output: str) -> list[str]:
@@ -58,19 +68,19 @@ def findings(text: str, path: Path) -> list[str]:
     return [text.replace("[WARNING]: ", "warning: ") for text in plain]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PLAYS)
 def test_a_mistake_is_one_finding_on_one_screen(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine"
-    done = ansible("ansible-playbook", *broken(path, CASES[name]))
+    done = ansible("ansible-playbook", *broken(path, PLAYS[name]))
     shown = screen(done.stdout)
     assert len(shown) <= HEIGHT
     # A path is one word, and a command is to be copied.
     assert [line for line in shown if len(line) > WIDTH and " " in line.strip() and "Next: " not in line] == []
     found = findings(done.stdout + done.stderr, path)
-    wanted = CASES[name]["finds"]
+    wanted = PLAYS[name]["finds"]
     assert (done.returncode == 0) is all(text.startswith("warning: ") for text in wanted)
     assert len(found) == len(wanted), found
-    for text, begin in zip(found, wanted, strict=True):
+    for text, begin in zip(sorted(found), sorted(wanted), strict=True):
         head, _space, rule = begin.replace("{above}", str(tmp_path)).rpartition(" ")
         assert text.startswith(head), text
         assert f"[{rule}]" in text

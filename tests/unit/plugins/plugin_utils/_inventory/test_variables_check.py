@@ -231,14 +231,6 @@ def test_a_strategy_that_does_not_keep_the_hosts_together_is_refused(strategy: s
     assert found == ([] if strategy in ("linear", "debug") else [("variables.strategy", strategy)])
 
 
-ENTRIES = "one line per entry, as - {name: value, …}. [variables.value]"
-
-
-def test_the_types_of_python_are_not_shown() -> None:
-    (message,) = messages(gb10_fabric_rails={"rail0": "x"})
-    assert message.endswith("this is not of the type list. Write a list of mappings: " + ENTRIES)
-
-
 @pytest.mark.parametrize("name", ["Spark2", "spark_2", "-spark", "spark."])
 def test_a_host_needs_a_name_that_kubernetes_takes(name: str) -> None:
     (finding,) = check_variables(load_known(), {name: {}, "spark1.lan": {}}, {})
@@ -304,11 +296,6 @@ def test_a_value_for_the_whole_group_is_set_once() -> None:
     assert "spark1: a; spark2: b" in str(finding) and "DaemonSet" not in str(finding)
 
 
-def test_a_misspelt_variable_of_the_command_line_is_refused() -> None:
-    (message,) = messages({"rack": 1, "prfile": "glm-4.7"})
-    assert message == "error: -e prfile: nothing reads it. Did you mean profile? [variables.unknown]"
-
-
 @pytest.mark.parametrize(
     ("variables", "told"),
     [
@@ -327,11 +314,6 @@ def test_two_hosts_of_one_name_are_refused() -> None:
     (finding,) = check_variables(load_known(), {"spark1": {}, "spark2": {"k3s_node_name": "spark1"}}, {})
     assert (finding.where, finding.value) == ("spark2", "spark1")
     assert finding.reason.startswith("spark1 has the same name")
-
-
-def test_words_of_the_command_line_that_assign_nothing_are_refused() -> None:
-    (message,) = messages({"_raw_params": "preset throughput"})
-    assert "-e = 'preset throughput': this assigns no value" in message
 
 
 def test_a_misspelt_group_is_named() -> None:
