@@ -10,19 +10,23 @@ are those of a real API server.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import private_registry
 import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
 from labcommand import LabCommand, changed
 from sitecommand import Site, is_ready
 
 COVERS = ("docs/existing.md", "plugins/plugin_utils/_serving", "plugins/modules/image_pull.py", "roles/sglang")
 
 NODES = ("spark1", "spark2")
+PRIVILEGED = "Privileged mode is disallowed"
 NAMESPACE, PORT, USER, PASSWORD = "gb10-serving", 5000, "owner", "correct horse"
 ACCOUNT = f"{USER}:{PASSWORD}"
 REGISTRY = f"127.0.0.1:{PORT}"
@@ -107,6 +111,48 @@ for _second in range(60):
 """
 
 
+# What each control of fixtures/pod_security.yml refuses, in a pod that follows all others
+FOLLOWS = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+REFUSED: dict[str, dict[str, Any]] = {
+    PRIVILEGED: {"security": {"privileged": True, "allowPrivilegeEscalation": True}},
+    "Namespaces of the host are disallowed": {"spec": {"hostIPC": True}},
+    "Volumes of the host are disallowed": {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}},
+    "Only volumes of eight kinds are allowed": {
+        "spec": {"volumes": [{"name": "v", "nfs": {"server": "a", "path": "/"}}]}
+    },
+    "Ports of the host are disallowed": {"container": {"ports": [{"containerPort": 80, "hostPort": 80}]}},
+    "An unmasked /proc is disallowed": {"security": {"procMount": "Unmasked"}, "spec": {"hostUsers": False}},
+    "Only safe sysctls are allowed": {
+        "spec": {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}
+    },
+    "AppArmor must not be unconfined": {"security": {"appArmorProfile": {"type": "Unconfined"}}},
+    "Options of SELinux are disallowed": {"security": {"seLinuxOptions": {"type": "spc_t"}}},
+    "Privilege escalation must be disallowed": {"security": {"allowPrivilegeEscalation": True}},
+    "Containers must run as another user than root": {"security": {"runAsNonRoot": False}},
+    "A seccomp profile is required": {"security": {"seccompProfile": {"type": "Unconfined"}}},
+    "All capabilities must be dropped, and only NET_BIND_SERVICE may be added": {
+        "security": {"capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}
+    },
+}
+
+
+def deployment(
+    security: Mapping[str, Any] | None = None,
+    spec: Mapping[str, Any] | None = None,
+    container: Mapping[str, Any] | None = None,
+) -> str:
+    own = {"name": "a", "image": "a", "securityContext": {**FOLLOWS, **(security or {})}, **(container or {})}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [own], **(spec or {})}}
+    whole = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": whole})
+
+
 def plain(**spec: Any) -> str:
     container = {"name": "a", "image": "a", **spec.pop("container", {})}
     return json.dumps(
@@ -164,17 +210,55 @@ def test_a_group_is_served_and_verified_within_all_rules(site: Site) -> None:
     site.play("serve_stop", instance=site.group, **WISHES)
 
 
-@pytest.mark.parametrize(("mode", "refused"), [("restricted", False), ("privileged", True)])
-def test_pod_security_admits_every_rendered_object_of_mode_restricted(site: Site, mode: str, refused: bool) -> None:
+@pytest.fixture(scope="module")
+def strict(site: Site) -> Site:
+    """Add a namespace in which the API server judges by Pod Security and by a policy with the same controls."""
     level = {f"pod-security.kubernetes.io/{kind}": "restricted" for kind in ("enforce", "warn")}
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strict", "labels": level}}
     site.kubectl("apply", "-f", "-", stdin=json.dumps(space))
+    site.kubectl("apply", "-f", str(Path(__file__).with_name("fixtures") / "pod_security.yml"))
+    until = time.monotonic() + 60
+    while PRIVILEGED not in (said := asked(site, **REFUSED[PRIVILEGED]).stderr):
+        assert time.monotonic() < until, said
+        time.sleep(2)
+    return site
+
+
+def asked(site: Site, **change: Any) -> subprocess.CompletedProcess[str]:
+    """Ask the API server about a Deployment in the strict namespace."""
+    return site.ask("create", "--namespace=strict", "--dry-run=server", "-f", "-", stdin=deployment(**change))
+
+
+def test_each_control_of_the_policy_refuses(strict: Site) -> None:
+    assert asked(strict).returncode == 0
+    for message, change in REFUSED.items():
+        done = asked(strict, **change)
+        assert (done.returncode, message in done.stderr) == (1, True), f"{message}: {done.stderr}"
+    policy = strict.get("validatingadmissionpolicy", "pod-security")["spec"]
+    assert {one["message"] for one in policy["validations"]} == REFUSED.keys()
+
+
+def apply_rendered(site: Site, mode: str) -> tuple[int, str]:
+    """Render the objects of a mode and ask the API server; return how many files it refuses, and what it says."""
     site.play("render", gb10_rdma_mode=mode, gb10_namespace="strict", gb10_models_dir="/srv/models")
-    said = ""
+    refused, said = 0, ""
     for part in ("group", "gateway"):
         file = site.lab.results / f"objects-{site.group}" / f"{part}.yml"
         words = ("apply", "--namespace=strict", "--server-side", "--validate=strict", "--dry-run=server", "-f")
         done = site.ask(*words, str(file))
-        assert done.returncode == 0, done.stderr
-        said += done.stderr
-    assert ('would violate PodSecurity "restricted' in said) is refused, said
+        refused, said = refused + (done.returncode != 0), said + done.stderr
+    return refused, said
+
+
+def test_pod_security_admits_every_rendered_object_of_mode_restricted(strict: Site) -> None:
+    refused, said = apply_rendered(strict, "restricted")
+    assert refused == 0, said
+    assert "would violate PodSecurity" not in said
+
+
+def test_privileged_objects_are_refused_in_the_words_that_playbook_kubernetes_quotes(strict: Site) -> None:
+    refused, said = apply_rendered(strict, "privileged")
+    assert refused == 1, said
+    quoted = re.findall(r'"([^"]+)"', Rules("_serving").all["existing.mode.privileged"].reason)
+    assert PRIVILEGED in quoted
+    assert all(words in said for words in quoted), said
