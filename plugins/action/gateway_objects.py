@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import as_dicts, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown_warnings
@@ -35,8 +35,8 @@ class ActionModule(ControllerAction):
             key = router.has_key(live) if live else bool(options["api_key"])
             found = router.findings(chosen, options["groups"], key)
         if has_errors(found):
-            text = f"The gateway can't be changed; nothing was changed.\n{format_findings(found)}"
-            return {"changed": False, "failed": True, "findings": [one.as_dict() for one in found], "msg": text}
+            text = "The gateway can't be changed; nothing was changed."
+            return {"changed": False, "failed": True, "findings": as_dicts(found), "msg": text}
         if live:
             objects = [router.moved(live, chosen)]
         else:

@@ -16,7 +16,7 @@ from ansible.constants import config
 from ansible.errors import AnsibleActionFail, AnsibleError, AnsibleParserError
 from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown_warnings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import (
     has_password,
@@ -207,7 +207,7 @@ def _result(findings: list[Finding], later: Mapping[str, list[str]]) -> dict[str
         **({} if failed else {"later": later}),
         "findings": [finding.as_dict() for finding in findings],
         "warnings": [] if failed else shown_warnings(findings),
-        "msg": f"Nothing was changed.\n{format_findings(findings)}" if failed else "The inventory can be used.",
+        "msg": "Nothing was changed." if failed else "The inventory can be used.",
     }
 
 

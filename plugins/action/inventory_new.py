@@ -12,11 +12,9 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
-    format_findings,
     has_errors,
-    sort_findings,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, judge, ports_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import (
     Machine,
@@ -90,7 +88,7 @@ class ActionModule(ControllerAction):
             f"{path} {'would be' if self._task.check_mode else 'is'} written.",
             *draw(ports),
             format_plan(plan),
-            format_findings(sort_findings([*judge(ports, plan), *findings])),
+            shown([*judge(ports, plan), *findings]),
         ]
         text = "\n".join(filter(None, told))
         result = {"changed": True, "path": str(path), "msg": text}

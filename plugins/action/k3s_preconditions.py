@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
-    format_findings,
     has_errors,
     sort_findings,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s
 from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Disk
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import Host, shape_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import check_node, weigh_findings
 
@@ -50,7 +49,7 @@ class ActionModule(ControllerAction):
         )
         findings = sort_findings(weigh_findings(check_node(host), options["severities"]))
         failed = has_errors(findings)
-        text = format_findings(findings) or "K3s can be installed here."
+        text = shown(findings) or "K3s can be installed here."
         return {
             "changed": False,
             "failed": failed,
@@ -62,7 +61,7 @@ class ActionModule(ControllerAction):
             "ansible_facts": {"architecture": facts["arch"]},
             "addresses": facts["addresses"],
             "kubelet_args": _kubelet_args(facts["disks"], options["kubelet_args"]),
-            "msg": f"{host.name} can't run K3s; nothing was changed.\n{text}" if failed else text,
+            "msg": f"{host.name} can't run K3s; nothing was changed." if failed else text,
         }
 
 

@@ -10,8 +10,14 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align, load
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, hold, tell, width
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import fold, render_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import (
+    ControllerAction,
+    hold,
+    shown,
+    tell,
+    width,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import fold
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import failed_text
 
 
@@ -33,7 +39,7 @@ class ActionModule(ControllerAction):
             findings = [load(Finding, finding) for finding in options["findings"]]
             if has_errors(findings):
                 return {"changed": False, "failed": True, "findings": options["findings"], "msg": text}
-            text = render_findings(findings, width())
+            text = shown(findings)
         if not text:
             return {"changed": False, "msg": ""}
         if options["at_end"]:

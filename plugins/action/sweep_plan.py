@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import as_dicts, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import current, estimate_s, remaining
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import examine, serving_of
@@ -47,8 +47,8 @@ class ActionModule(ControllerAction):
         examined = examine(sweep, options["profile_dirs"], options["sglang_version"])
         planned = examined.planned
         if has_errors(examined.findings):
-            text = f"The sweep {path} is invalid; nothing was measured.\n{format_findings(examined.findings)}"
-            return {"failed": True, "findings": [finding.as_dict() for finding in examined.findings], "msg": text}
+            text = f"The sweep {path} is invalid; nothing was measured."
+            return {"failed": True, "findings": as_dicts(examined.findings), "msg": text}
         cells = [asdict(cell) for cell in planned.cells]
         records = current(read_journal(options["journal"]), {"cells": cells, "workloads": sweep["workloads"]})
         left = [

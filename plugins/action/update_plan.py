@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import shape_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.update import (
@@ -32,7 +32,7 @@ class ActionModule(ControllerAction):
         findings = check_nodes(nodes, groups, options["severities"])
         order = [f"{number}. {line}" for number, line in enumerate(describe(nodes, groups, options["proof"]), start=1)]
         failed = has_errors(findings)
-        text = "\n".join([*(order or ["Nothing to update."]), *filter(None, [format_findings(findings)])])
+        text = "\n".join([*(order or ["Nothing to update."]), *filter(None, [shown(findings)])])
         return {
             "changed": False,
             "failed": failed,

@@ -26,9 +26,8 @@ from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar
 from ansible.utils.color import stringc
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import Waiting, held, tell, width
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import Waiting, held, shown, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import has_password
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.files import read_for_all
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import UNKNOWN, error_of, explain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import make_finding
@@ -56,7 +55,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Keep the play, which knows the variables of its hosts; name the files that keep Ansible from starting it."""
         if self._play is None:
-            _tell(render_findings(read_for_all(context.CLIARGS.get("inventory") or (), has_password()), width()))
+            _tell(shown(read_for_all(context.CLIARGS.get("inventory") or (), has_password())))
         self._play = play
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
@@ -74,7 +73,7 @@ class CallbackModule(CallbackBase):
         self._last[held(result.result)] = None
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        texts = [render_findings(self._found, width()), *self._last]
+        texts = [shown(self._found), *self._last]
         _tell("\n\n".join(filter(None, texts)))
 
     def _note(self, result: Any, *rules: str) -> None:

@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
     Finding,
-    format_findings,
+    as_dicts,
     merge_places,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
@@ -138,11 +138,16 @@ def refusal(result: Mapping[str, Any]) -> dict[str, Any]:
     findings = [load(Finding, finding) for finding in result["findings"]]
     first = result["msg"].splitlines()[0].rstrip(".")
     rest = {key: value for key, value in result.items() if key not in ("findings", "report")}
-    report = result.get("report") or render_findings(findings, width())
+    report = result.get("report") or shown(findings)
     return rest | {
         "msg": f"{first}: {counted(findings)}, each explained at the end of the output.",
         **hold(f"{first}.\n{report}"),
     }
+
+
+def shown(findings: Iterable[Finding]) -> str:
+    """Return all findings as a run prints them, worst first; an empty string if there are none."""
+    return render_findings(findings, width())
 
 
 def shown_warnings(findings: Iterable[Finding]) -> list[str]:
@@ -154,13 +159,12 @@ def plan_result(
     what: str, failed: bool, findings: Sequence[Finding], facts: Mapping[str, Any], done: str
 ) -> dict[str, Any]:
     """Return the result of planning ``what``: facts and warnings on success, otherwise only findings and message."""
-    shown = [finding.as_dict() for finding in findings]
     if failed:
-        text = f"{what} can't be planned; nothing was changed.\n{format_findings(findings)}"
-        return {"changed": False, "failed": True, "findings": shown, "msg": text}
+        text = f"{what} can't be planned; nothing was changed."
+        return {"changed": False, "failed": True, "findings": as_dicts(findings), "msg": text}
     return {
         "changed": False,
-        "findings": shown,
+        "findings": as_dicts(findings),
         "ansible_facts": dict(facts),
         "warnings": shown_warnings(finding for finding in findings if finding.severity == "warning"),
         "msg": done,

@@ -86,21 +86,23 @@ def test_the_key_is_a_file_and_never_an_argument() -> None:
 def test_a_key_that_a_group_bypasses_is_refused_with_the_setting_that_closes_it() -> None:
     result = planned([service("one"), service("two", guarded=True)], api_key="k3y")
     assert result["failed"]
-    assert "gateway_api_key = 'one': every pod of the cluster" in result["msg"]
-    assert "sglang_allow_from: [{podSelector: {matchLabels: {gb10.cluster/gateway: 'true'}}}]" in result["msg"]
+    (found,) = result["findings"]
+    assert (found["key"], found["value"]) == ("gateway_api_key", "one")
+    assert found["reason"].startswith("every pod of the cluster")
+    assert "sglang_allow_from: [{podSelector: {matchLabels: {gb10.cluster/gateway: 'true'}}}]" in found["remedy"]
 
 
 def test_groups_of_different_models_are_refused_unless_they_are_chosen() -> None:
     mixed = [service("one"), service("two", model="other")]
-    assert "one: m, two: other" in planned(mixed)["msg"]
+    assert "one: m, two: other" in str(planned(mixed)["findings"])
     chosen = planned(mixed, groups=["two"])
     assert (chosen["msg"], chosen["warnings"]) == (f"two: {URL.format('two')}", [])
     assert "so the gateway sends it nothing" in planned(mixed, groups=["one", "three"])["warnings"][0]
 
 
 def test_names_of_which_none_is_served_do_not_empty_the_gateway() -> None:
-    assert "gateway_groups = 'tow'" in planned(TWO, groups=["tow"])["msg"]
-    assert planned(TWO, groups=["tow"])["failed"]
+    result = planned(TWO, groups=["tow"])
+    assert (result["failed"], result["findings"][0]["value"]) == (True, "tow")
 
 
 def test_a_group_that_joins_or_leaves_changes_only_the_workers() -> None:

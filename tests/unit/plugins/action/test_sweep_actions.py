@@ -14,7 +14,9 @@ import pytest
 import yaml
 from action_runs import acted
 from ansible_collections.gb10.cluster.plugins.action.sweep_plan import ActionModule
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import sweep as sweep_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render_findings
 from ansible_plays import ansible
 from bench_report import resolver
 
@@ -129,7 +131,7 @@ def refusal(task: dict[str, Any]) -> str:
     options = {"sweep_dirs": [], "profile_dirs": [], "sglang_version": "", **task["gb10.cluster.sweep_plan"]}
     made = ActionModule.__new__(ActionModule).act(options, {})
     assert made["failed"] and made["findings"] and "nothing was measured" in made["msg"]
-    return str(made["msg"])
+    return render_findings([Finding(**found) for found in made["findings"]], 120)
 
 
 def test_a_sweep_of_which_nothing_can_run_is_refused_with_every_reason(tmp_path: Path) -> None:
