@@ -25,19 +25,6 @@ def test_the_context_goes_only_with_the_last_server(hosts: list[str], *, removed
 
 
 @pytest.mark.parametrize(
-    ("data_dir", "removed"),
-    [
-        ("/var/lib/rancher/k3s", ["/var/lib/rancher/k3s"]),
-        ("/srv", ["/srv/agent", "/srv/data", "/srv/server", "/srv/storage"]),
-    ],
-)
-def test_other_contents_of_another_data_directory_are_kept(data_dir: str, removed: list[str]) -> None:
-    loader = DataLoader()
-    template = loader.load_from_file(str(ROLE / "vars" / "main.yml"), trusted_as_template=True)["__k3s_own_directories"]
-    assert Templar(loader=loader, variables={"k3s_data_dir": data_dir}).template(template) == removed
-
-
-@pytest.mark.parametrize(
     ("servers", "limit", "allowed"),
     [
         (["s1"], ["s1"], False),

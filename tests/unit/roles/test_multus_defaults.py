@@ -51,10 +51,6 @@ def test_the_image_is_pinned_unless_it_comes_from_a_verified_air_gap_directory(
     assert ("@" in shown) is ("@" in image)
 
 
-def test_another_image_needs_a_digest_from_its_user() -> None:
-    assert value("multus_image_digest", multus_image=f"{NAME}:v4.4.0") == ""
-
-
 def test_every_plugin_of_the_attachments_is_installed() -> None:
     plan = plan_fabric(fabric(1, gb10_fabric_topology="single"))[0].as_dict()
     configs = [json.loads(manifest["spec"]["config"]) for manifest in nads(plan, "ns")]
@@ -83,13 +79,6 @@ def test_multus_isolates_namespaces_unless_told_otherwise(given: dict[str, Any],
     assert "'v1.multus-cni.io/default-network' in" in policy["spec"]["validations"][0]["expression"]
     removed = yaml.safe_load((ROLE / "vars" / "main.yml").read_text(encoding="utf-8"))["__multus_objects"]
     assert {"Namespace", *(each["kind"] for each in removed)} == set(found)
-
-
-@pytest.mark.parametrize("directory", ["/var/lib/rancher/k3s", "/data/k3s"])
-def test_the_directories_are_those_of_k3s(directory: str) -> None:
-    own = {} if directory == "/var/lib/rancher/k3s" else {"k3s_data_dir": directory}
-    assert value("multus_conf_dir", **own) == f"{directory}/agent/etc/cni/net.d"
-    assert value("multus_bin_dir", **own) == f"{directory}/data/cni"
 
 
 def names(plugin: dict[str, Any]) -> set[str]:

@@ -1,0 +1,26 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the values that variables of roles have for an inventory (samples/role_values.yml)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+ROOT = Path(__file__).resolve().parents[3]
+VALUES = yaml.safe_load((ROOT / "tests" / "unit" / "samples" / "role_values.yml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("place", "given", "value"), [(place, *case) for place in VALUES for case in VALUES[place]])
+def test_a_variable_has_its_value(place: str, given: dict[str, Any], value: Any) -> None:
+    file, name = place.split()
+    loader = DataLoader()
+    known = loader.load_from_file(str(ROOT / file), trusted_as_template=True)
+    found = Templar(loader=loader, variables={**known, **given}).template(known[name])
+    assert (found, isinstance(found, bool)) == (value, isinstance(value, bool))
