@@ -23,7 +23,7 @@ from typing import get_args
 import pytest
 import yaml
 from ansible_plays import ansible
-from documented import PLACES, ROOT, RUNS, Place, commands, fences, placed
+from documented import FENCE, PLACES, ROOT, RUNS, Place, commands, fences, placed
 from script_runs import called
 
 LOG = (
@@ -145,6 +145,14 @@ def test_the_short_way_has_at_most_ten_commands_and_two_addresses_and_a_user_to_
     assert set(re.findall(r"(\w+)@", whole)) == set(re.findall(r" -u (\w+)", whole)) == {"nvidia"}
     # neither a placeholder nor a file to edit
     assert not re.search(r"\b[A-Z]{2,}\b|[<…]|EDITOR|^cp |^sed |^nano |^vi", whole, re.MULTILINE)
+
+
+def test_daily_work_has_commands_only_in_blocks_which_its_play_reads() -> None:
+    page = (ROOT / "docs" / "daily.md").read_text(encoding="utf-8")
+    assert "ansible-playbook" not in FENCE.sub("", page)
+    assert page.count("ansible-playbook") == len(
+        [line for _page, line in commands("daily") if "ansible-playbook" in line]
+    )
 
 
 def test_make_test_runs_the_commands_that_say_so() -> None:
