@@ -23,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import
     Rendezvous,
     to_serving,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import _named
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions, command
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
@@ -89,6 +90,16 @@ def test_networks_that_others_made_leave_addresses_and_devices_to_the_pod() -> N
     assert not any(VF_INDEX in one["spec"]["template"]["metadata"]["annotations"] for one in sets)
     (wrong,) = plan_group(None, profile(), settings(networks=({"name": "Rail_0", "namespace": "rdma"},)))[1]
     assert wrong.rule == "serving.networks.name"
+    (wrong,) = plan_group(None, profile(), settings(networks=(_named({"name": "rail0", "resources": "a"}, "models"),)))[
+        1
+    ]
+    assert wrong.value == "{'name': 'rail0', 'resources': 'a'}"
+    assert _named({"name": "rail0", "resource": None}, "models") == {
+        "name": "rail0",
+        "namespace": "models",
+        "resource": "",
+        "given": "{'name': 'rail0', 'resource': None}",
+    }
 
 
 def test_the_plan_for_people_has_every_rank_one_command_and_the_memory() -> None:
