@@ -1,23 +1,28 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of variables and of disk space into the pages; with ``--check`` only compare.
+"""Write the tables of variables, of models and of disk space into the pages; with ``--check`` only compare.
 
-The tables are generated from the roles' argument specs and defaults and from meta/shared_variables.yml; the table of
-disk space is generated from the profiles.
+The tables are generated from the roles' argument specs and defaults and from meta/shared_variables.yml; those of models
+and of disk space are generated from the profiles.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from _collection import ROOT, run
+from _collection import IMPORT_ROOT, ROOT, run
 from _generated import main, table
+
+sys.path.insert(0, IMPORT_ROOT)
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import merge
 
 SHARED = ROOT / "meta" / "shared_variables.yml"
 # Longer defaults are not readable in a table.
@@ -124,11 +129,15 @@ def shared_table(group: Mapping[str, Any]) -> str:
     return table(["variable", "where", "default", "meaning"], rows)
 
 
+def _weights() -> dict[str, float]:
+    """Return the GB of every model by its repository, with a draft model that belongs to it."""
+    facts = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("plugins/profiles/models/*.json")]
+    return {model["repo"].lower(): model.get("weights_gb", 0) + model.get("draft_gb", 0) for model in facts}
+
+
 def disk_table() -> str:
     """Return the size on disk of every profile's model, with the largest of its separate draft models."""
-    facts = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("plugins/profiles/models/*.json")]
-    sizes = {model["repo"].lower(): model.get("weights_gb", 0) + model.get("draft_gb", 0) for model in facts}
-    rows = []
+    sizes, rows = _weights(), []
     for path in sorted(ROOT.glob("plugins/profiles/*.yml")):
         profile = _load(path)
         flags = [one.get("server_args") or {} for one in (profile, *(profile.get("presets") or {}).values())]
@@ -138,6 +147,64 @@ def disk_table() -> str:
     return table(["profile", "nodes", "model on each node"], rows)
 
 
+def _rates(preset: Mapping[str, Any]) -> dict[int, float]:
+    """Return the published tokens per second of a preset without a context, by the number of users."""
+    results = (preset.get("expected") or {}).get("results") or []
+    return {one["concurrency"]: one["tokens_per_second"] for one in results if not one.get("context_tokens")}
+
+
+def best_presets() -> dict[int, list[tuple[str, str, Mapping[str, Any]]]]:
+    """Return profile, preset and its published figures by the number of Sparks, one preset of each profile.
+
+    It is the preset with the highest rate of one user, then of all users; without figures the one for current releases.
+    """
+    found: dict[int, list[tuple[str, str, Mapping[str, Any]]]] = {}
+    for path in sorted(ROOT.glob("plugins/profiles/*.yml")):
+        profile = _load(path)
+        if profile.get("hardware", "gb10") != "gb10":
+            continue
+        able: dict[int, list[tuple[Any, ...]]] = {}
+        for name, preset in (profile.get("presets") or {"": {}}).items():
+            merged, rates = merge(profile, name, None), _rates(preset)
+            if merged["status"] != "broken":
+                known = name in ("current", "two-nodes", "one-node"), name == profile.get("default_preset")
+                rank = (bool(rates), rates.get(1, 0), max(rates.values(), default=0), *known)
+                able.setdefault(merged["topology"]["nodes"], []).append((rank, name, preset))
+        for nodes, presets in able.items():
+            _rank, name, preset = max(presets, key=lambda one: one[0])
+            found.setdefault(nodes, []).append((path.stem, name, preset))
+    return dict(sorted(found.items()))
+
+
+SERVE = "ansible-playbook -i inventory/mine -K playbooks/serve.yml"
+
+
+def models_tables() -> str:
+    """Return the models for each number of Sparks: those with published figures, the fastest first, then the others."""
+    parts, sizes = [], _weights()
+    for nodes, presets in best_presets().items():
+        rows, others = [], []
+        for name, preset, entry in sorted(presets, key=lambda one: -max(_rates(one[2]).values(), default=0)):
+            model, rates = _load(ROOT / "plugins" / "profiles" / f"{name}.yml")["model"], _rates(entry)
+            weights = f"{sizes[model['repo'].lower()]:.0f} GB"
+            if not rates:
+                others.append(f"`-e profile={name} -e preset={preset}` ({weights})")
+                continue
+            most = max(rates)
+            several = f"{rates[most]:g} ({most} users)" if most > 1 else "-"
+            source = entry["expected"]["source"].partition(",")[0].partition(":")[0]
+            label = f"{model['repo'].partition('/')[2]}, {weights}, {source}"
+            command = f"`{SERVE} -e profile={name} -e preset={preset}`"
+            rows.append([label, f"{rates[1]:g}" if 1 in rates else "-", several, command])
+        parts.append(f"**{nodes} Spark{'s' * (nodes > 1)}**")
+        if rows:
+            head = ["model, weights, who published it", "tok/s, one user", "tok/s, all users", "command"]
+            parts.append(table(head, rows))
+        if others:
+            parts.append(f"Nobody published figures of these; the command is `{SERVE}` with: {', '.join(others)}.")
+    return "\n\n".join(parts)
+
+
 def pages() -> dict[Path, dict[str, str]]:
     """Return every page with generated parts, and these parts."""
     groups = {group["id"]: group for group in shared()}
@@ -145,6 +212,7 @@ def pages() -> dict[Path, dict[str, str]]:
     by_role = "\n\n".join(f"### [{role}](../roles/{role}/README.md)\n\n{role_tables(role)}" for role in roles())
     result = {ROOT / "roles" / role / "README.md": {"variables": role_tables(role)} for role in roles()}
     result[ROOT / "docs" / "variables.md"] = {"shared": common, "roles": by_role}
+    result[ROOT / "docs" / "models.md"] = {"models": models_tables()}
     result[ROOT / "docs" / "prepare.md"] = {"disks": disk_table()}
     result[ROOT / "docs" / "fabric.md"] = {"fabric variables": shared_table(groups["fabric"])}
     return result

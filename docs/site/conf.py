@@ -38,6 +38,8 @@ html_search_scorer = str(Path(__file__).with_name("search.js"))
 DESCRIPTION = 160
 # Their tables have the name of a rule or of a cause in the first cell.
 _MESSAGES = ("docs/troubleshooting", "docs/launch-rules", "docs/combinations")
+# Their tables end with a command to copy.
+_MODELS = ("index", "docs/models")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
@@ -87,6 +89,8 @@ def label_cells(app: Sphinx, doctree: nodes.document) -> None:
         headings = [entry.astext() for head in table.findall(nodes.thead) for entry in head.findall(nodes.entry)]
         if app.env.docname in _MESSAGES:
             table["classes"].append("cards")
+        elif app.env.docname in _MODELS:
+            table["classes"].append("models")
         for body in table.findall(nodes.tbody):
             for row in body.findall(nodes.row):
                 for heading, cell in list(zip(headings, row, strict=False))[1:]:

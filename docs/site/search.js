@@ -14,6 +14,7 @@ const MEANT = [
   [/^(argo ?cd|flux)$/i, "docs/gitops"],
   [/^(why tcp|socket fallback)$/i, "docs/why-tcp", ["tcp"]],
   [/^tokens per second$/i, "docs/published", ["tokens"]],
+  [/^which models?( fits?)?$|^(one|two|three|four|eight) sparks?$/i, "docs/models", ["sparks"]],
   [/^support bundle$/i, "roles/support_bundle/README", ["support_bundle"]],
   [/^openshift$/i, "docs/existing"],
   [/^(kernel )?updates?$/i, "roles/update/README"],

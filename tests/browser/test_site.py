@@ -27,12 +27,28 @@ PROBE = """<!doctype html><body>
 <iframe id=frame style="width:WIDTHpx;height:900px;border:0"></iframe><pre id=seen></pre>
 <script>
 CONTRAST
+// What a printer gets: the rules for print apply, those for a screen do not.
+const printed = (rules) => {
+  for (const rule of rules) {
+    const media = rule.media?.mediaText ?? "";
+    if (media.includes("print")) rule.media.mediaText = media.replace("print", "all");
+    else if (media.includes("screen")) rule.media.mediaText = "not all";
+    if (rule.cssRules) printed(rule.cssRules);
+  }
+};
 (async () => {
   const seen = {};
   for (const page of PAGES) {
     await new Promise((loaded) => { frame.onload = loaded; frame.src = page; });
     const inner = frame.contentDocument, root = inner.documentElement;
-    inner.body.dataset.theme = "SCHEME";
+    if ("SCHEME" === "print") [...inner.styleSheets].forEach((sheet) => {
+      sheet.media.mediaText = sheet.media.mediaText.replace("print", "all");
+      printed(sheet.cssRules);
+    });
+    else inner.body.dataset.theme = "SCHEME";
+    const column = inner.querySelector("article").getBoundingClientRect().right + 1;
+    const lost = [...inner.querySelectorAll("article td, article th")].filter((each) =>
+      each.getClientRects().length && each.getBoundingClientRect().right > column);
     const menu = inner.querySelector(".toc-drawer")?.getBoundingClientRect() ?? {left: 0, right: 0};
     const pictures = [...inner.querySelectorAll("article img")].filter((each) => !each.naturalWidth);
     const tables = [...inner.querySelectorAll("article table")].filter((each) => !each.closest("td"));
@@ -42,6 +58,7 @@ CONTRAST
       menu.left < root.clientWidth && menu.right > root.clientWidth + 1 && "menu cut off",
       inner.querySelector("article .contents, .system-message, .problematic") && "an error of the builder",
       tables.some((each) => each.scrollWidth > each.parentElement.clientWidth + 1) && "a table is too wide",
+      lost.length && `${lost.length} cells beyond the column: ${lost[0].textContent.slice(0, 40)}`,
       ...pictures.map((each) => each.src),
       ...faint(inner),
       ...fetched.filter((each) => !each.startsWith(location.origin) && !each.startsWith("data:")),
@@ -101,6 +118,8 @@ QUERIES = {
     "why tcp": "docs/why-tcp.html",
     "sweep": "docs/benchmarks.html",
     "tokens per second": "docs/published.html",
+    "which model fits": "docs/models.html",
+    "two sparks": "docs/models.html",
     "support bundle": "roles/support_bundle/README.html",
     "openshift": "docs/existing.html",
     "kernel update": "roles/update/README.html",
@@ -142,8 +161,10 @@ def probed(site: str, text: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
+# The width of A4 without its margins is 717 pixels.
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(390, "light"), (390, "dark"), (1400, "light"), (1400, "dark"), (717, "print")]
+)
 def test_every_page_fits_can_be_read_and_fetches_nothing_from_elsewhere(site: str, width: int, scheme: str) -> None:
     pages = [f"/{path.relative_to(SITE)}" for path in sorted(SITE.rglob("*.html")) if path.name != "probe.html"]
     text = PROBE.replace("CONTRAST", CONTRAST).replace("WIDTH", str(width)).replace("SCHEME", scheme)
@@ -156,8 +177,18 @@ def test_what_a_reader_types_leads_to_the_page_that_answers(site: str) -> None:
     assert probed(site, SEARCHES.replace("QUERIES", json.dumps(list(QUERIES)))) == QUERIES
 
 
+def test_the_start_page_answers_which_model_fits_and_each_role_has_one_page(site: str) -> None:
+    start = (SITE / "index.html").read_text(encoding="utf-8")
+    for words in ("ssh-copy-id", "2 Sparks", "-e profile=qwen3.8-flash-next -e preset=mtp"):
+        assert words in html.unescape(re.sub("<[^>]+>", "", start)), words
+    assert "data-flow.svg" in start
+    pages = {path.parent.name for path in SITE.glob("roles/*/README.html")}
+    assert pages == {path.parent.parent.name for path in ROOT.glob("roles/*/tasks/main.yml")}
+    assert not list(SITE.glob("reference/plugins/*_role.html"))
+
+
 def test_pages_have_a_description_and_an_icon(site: str) -> None:
-    for page in ("index.html", "docs/daily.html", "reference/plugins/sriov_role.html"):
+    for page in ("index.html", "docs/daily.html", "reference/plugins/pf_info_module.html"):
         text = (SITE / page).read_text(encoding="utf-8")
         assert 'name="description"' in text
         assert "favicon.svg" in text

@@ -81,3 +81,22 @@ def test_no_role_reads_a_name_that_an_inventory_may_use_for_something_else(role:
     bare = re.compile(rf"\{{\{{ *({'|'.join(BARE_NAMES)})\b *[|}}]")
     for path in (ROOT / "roles" / role).rglob("*.yml"):
         assert bare.findall(path.read_text(encoding="utf-8")) == [], path
+
+
+def test_the_models_have_only_published_figures_of_presets_for_so_many_sparks() -> None:
+    profiles = {path.stem: role_docs._load(path) for path in ROOT.glob("plugins/profiles/*.yml")}
+    shown = set()
+    for line in role_docs.models_tables().splitlines():
+        named = re.findall(r"-e profile=(\S+) -e preset=([^\s`]+)", line)
+        shown |= {profile for profile, _preset in named}
+        for profile, preset in named:
+            entry = (profiles[profile]["presets"][preset] or {}).get("expected") or {}
+            rates = {one["concurrency"]: one["tokens_per_second"] for one in entry.get("results", [])}
+            assert bool(rates) == line.startswith("| "), (profile, preset)
+            if rates:
+                model, one, several, _command = line.strip("| ").split(" | ")
+                assert one == (f"{rates[1]:g}" if 1 in rates else "-")
+                assert several == (f"{rates[max(rates)]:g} ({max(rates)} users)" if max(rates) > 1 else "-")
+                assert entry["source"].startswith(model.rpartition(", ")[2])
+    assert shown == {name for name, profile in profiles.items() if profile.get("hardware", "gb10") == "gb10"}
+    assert list(role_docs.best_presets()) == [1, 2, 3, 4, 8]
