@@ -175,7 +175,8 @@ class ActionModule(ControllerAction):
         if "serving" in plans:
             own = {name: value for name, value in variables[nodes[0]].items() if usable(value)}
             options = serving_options(self._loader, own, wrong)
-        fabric, found = None, []
+        found: list[Finding] = []
+        fabric = None
         # With networks that somebody else made, no VF of this collection is used.
         if not options.get("networks"):
             given, found = fabric_variables(nodes, task_vars)
