@@ -18,7 +18,7 @@ description:
   - If the group does not become ready, the module fails. One screen at the end of the run says what the ranks share and
     how they differ, the cause that no other one explains, its remedy and the line that shows it. The complete result,
     with the Warning events and the last log lines of the ranks in trouble, goes to C(failed-INSTANCE.txt) in
-    C(gb10_results_dir), readable by its owner only and without secrets.
+    C(gb10_results_dir), readable by its owner only, with known forms of secrets removed.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.slices, gb10.cluster.shared.readonly]
 options:

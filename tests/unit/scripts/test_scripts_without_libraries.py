@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the scripts that, as the README says, need nothing but Python."""
+"""Run the scripts that, as the README says, contact no host and need nothing but Python."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 BLOCKED = """
 import runpy, sys
+def refuse(event, arguments):
+    if event.startswith(("socket.", "subprocess.")):
+        sys.exit(f"{event} {arguments}")
+sys.addaudithook(refuse)
 sys.modules.update(dict.fromkeys(("ansible", "jsonschema", "yaml")))
 sys.argv = sys.argv[1:]
 sys.path.insert(0, sys.argv[0].rpartition("/")[0])
@@ -31,7 +35,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
         ("output_guard.py", ["{file}"], "0 of 1 outputs are garbage"),
     ],
 )
-def test_a_script_needs_only_python(tmp_path: Path, script: str, words: list[str], said: str) -> None:
+def test_a_script_needs_only_python_and_contacts_no_host(
+    tmp_path: Path, script: str, words: list[str], said: str
+) -> None:
     (tmp_path / "file").write_text("The fabric is up, and every rank has answered.\n")
     row = {"id": "mine", "sglang": "0.5.23", "flags": ["--tp-size", "2"], "truth": "works"}
     (tmp_path / "rows").write_text(json.dumps([row]))
