@@ -46,20 +46,8 @@ def written(name: str, preset: str, *keys: str) -> Any:
     return found if found or own is SHIPPED[name] else written(name, own.get("based_on", ""), *keys)
 
 
-def test_the_page_has_the_sizes_of_every_profile_and_the_releases_of_the_current_presets() -> None:
+def test_the_page_has_the_releases_of_the_current_presets() -> None:
     page = (Path(__file__).parents[5] / "docs/profiles.md").read_text(encoding="utf-8")
-    told: set[str] = set()
-    for line in re.findall(r"^\| `.*", page.partition("## Shipped profiles")[2].partition("\n## ")[0], re.M):
-        _, first, nodes, *_ = line.split("|")
-        names = re.findall(r"`([^`]+)`", first)
-        told |= set(names)
-        there = [(name, preset) for name, preset in PRESETS if name in names]
-        published = [pair for pair in there if SHIPPED[pair[0]]["presets"][pair[1]].get("expected")]
-        for pattern, pairs in ((r"\d+", there), (r"\*\*(\d+)", published)):  # sizes with published figures are bold
-            assert {*map(int, re.findall(pattern, nodes))} == {written(*pair, "topology", "nodes") for pair in pairs}, (
-                line
-            )
-    assert set(SHIPPED) - told == {"gemma-4-26b-a4b-it-b300"}  # in the row of another one
     current = {name: written(name, "current", "sglang_version") for name, preset in PRESETS if preset == "current"}
     assert set(SHIPPED) - set(current) == {"deepseek-v4-flash-vision"}
     newer = page.partition("The presets `current` take 0.5.20, unless")[2].partition(").")[0]
