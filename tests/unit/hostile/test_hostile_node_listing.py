@@ -10,6 +10,7 @@ import email.message
 import io
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, SimpleNamespace
@@ -98,6 +99,21 @@ def changed(place: Place, value: Any) -> dict[str, Any]:
     else:
         part[last] = value
     return nodes
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "why"),
+    [
+        (("models", REPO, "dest"), "srv/models", "no directory of a model"),
+        (("disk", "free_bytes"), 1.5, "not a number of bytes"),
+        (("addresses",), [f"10.{number % 250}.0.1/24" for number in range(513)], "more than 512 addresses"),
+        (("addresses",), [f"10.{number % 250}.0.1/24" for number in range(512)], ""),
+    ],
+)
+def test_a_stock_of_another_kind_is_refused(place: Place, value: Any, why: str) -> None:
+    stock = Stock.of("spark2", changed(place, value)["spark2"])
+    with pytest.raises(ValueError, match=why) if why else nullcontext():
+        stock.check()
 
 
 def test_every_field_of_a_stock_is_tried() -> None:
