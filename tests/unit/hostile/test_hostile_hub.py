@@ -83,7 +83,10 @@ def test_a_listing_with_an_odd_value_is_refused_or_names_files_of_the_model_only
             assert 0 <= file.size < 2**50
 
 
-@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "9" * 5000, "\x00", "[]", '"a"', '{"sha": "a"}'])
+FORMS = ["[" * 200_000, '{"a":' * 200_000, "9" * 5000, "\x00", "[]", '"a"', '{"sha": "a"}', "<html>", "{}"]
+
+
+@pytest.mark.parametrize("text", [*FORMS, '{"sha": "1", "siblings": []}'])
 def test_an_answer_that_is_no_listing_is_refused(text: str) -> None:
     with pytest.raises(store.ListingError):
         store.parse_listing(text)
