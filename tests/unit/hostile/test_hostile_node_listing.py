@@ -160,7 +160,7 @@ def test_no_node_decides_alone_what_the_others_write_and_trust(liar: str, lie: s
     LIES[lie](nodes[liar]["models"][REPO]["listing"])
     result = planned(nodes)
     assert (result["failed"], "nodes" in result) == (True, False)
-    assert "models.disagree" in result["msg"]
+    assert "models.disagree" in {finding["rule"] for finding in result["findings"]}
 
 
 @pytest.mark.parametrize("name", ESCAPES, ids=lambda name: ascii(name)[:30])
@@ -198,8 +198,8 @@ def test_the_list_that_the_controller_reads_is_right(monkeypatch: pytest.MonkeyP
     asked = {"models": [{"repo": REPO, "revision": "main"}], "url": "https://hub", "token": ""}
     result = planned({"spark1": node(1), "spark2": node(2)}, **asked)
     assert result["failed"]
-    assert "models.disagree" in result["msg"]
-    assert "spark1, spark2" in result["msg"]
+    (finding,) = (each for each in result["findings"] if each["rule"] == "models.disagree")
+    assert "spark1, spark2" in " ".join(map(str, finding.values()))
 
 
 def test_one_node_that_alone_reads_the_list_is_told() -> None:
