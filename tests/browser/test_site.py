@@ -168,7 +168,10 @@ def probed(site: str, text: str) -> dict[str, Any]:
 def test_every_page_fits_can_be_read_and_fetches_nothing_from_elsewhere(site: str, width: int, scheme: str) -> None:
     pages = [f"/{path.relative_to(SITE)}" for path in sorted(SITE.rglob("*.html")) if path.name != "probe.html"]
     text = PROBE.replace("CONTRAST", CONTRAST).replace("WIDTH", str(width)).replace("SCHEME", scheme)
-    found = probed(site, text.replace("PAGES", json.dumps(pages)))
+    found: dict[str, Any] = {}
+    # One browser for all of them needs longer than its limit on a busy machine.
+    for first in range(0, len(pages), 40):
+        found |= probed(site, text.replace("PAGES", json.dumps(pages[first : first + 40])))
     assert list(found) == pages
     assert {page: wrong for page, wrong in found.items() if wrong} == {}
 
