@@ -39,6 +39,8 @@ RELEASE = "0.5.23"
 PROGRAMS = ("start_rank.py", "watch_load.py", "front_door.py", "ask_sglang.py")
 # MiB of the machine, files of the checkpoint, layers of each, and the percentage of memory that ends a load: 0.6 GiB
 MEMORY, FILES, LAYERS, STOP = 6144, 10, 4, 10
+# Threads of the loader without mmap. With four the load needed 5.4 of 5.8 GiB, and came to its end.
+THREADS = 8
 TENSORS = {"q": (2048, 2048), "gate": (8192, 2048), "up": (8192, 2048), "down": (2048, 8192)}
 FILE_GIB = LAYERS * sum(2 * rows * columns for rows, columns in TENSORS.values()) / 2**30
 # An emulated machine imports PyTorch in minutes.
@@ -109,8 +111,8 @@ def prepared(host: Host, release: Path) -> Host:
             **{f"{name}.header": text for name, text in headers.items()},
             "etc/systemd/system/neighbour.service": unit("/usr/bin/sleep infinity"),
             "etc/systemd/system/mapped.service": load(0, STOP),
-            "etc/systemd/system/watched.service": load(4, STOP),
-            "etc/systemd/system/alone.service": load(4, 0),
+            "etc/systemd/system/watched.service": load(THREADS, STOP),
+            "etc/systemd/system/alone.service": load(THREADS, 0),
         }
     )
     whole = int(FILE_GIB * 2**30)
@@ -153,7 +155,8 @@ def test_without_mmap_the_load_is_ended_and_the_host_and_other_services_go_on(ho
     said = host.do("journalctl -o cat -u watched; journalctl -o cat -k | grep -i 'out of memory'; true")
     told = ledger(host)
     taken = {name: peak["taken_gib"] for name, peak in told["phases"].items()}
-    predicted = taken["start"] + (FILES + 4) * FILE_GIB
+    # min(2 * 8 + 1, 2 * 10) - min(8 + 1, 10) files beside the weights, as the plan says
+    predicted = taken["start"] + (FILES + 8) * FILE_GIB
     print(f"without mmap: {seconds:.0f} s, {taken}, predicted {predicted:.2f} of {told['total_gib']} GiB\n{said}")
     assert "the load was ended in its phase weights before the node froze" in said and "Out of memory" not in said
     assert (told["state"], told["phase"]) == ("ended", "weights")
