@@ -100,7 +100,7 @@ def environment(evidence: Evidence, origin: Mapping[str, Any]) -> dict[str, Any]
         "arguments": ranks[0]["argv"] if ranks else [],
         "nodes": [rank["node"] for rank in ranks],
         "networks": _unique(network["name"] for network in networks),
-        "rdma_devices": _unique(network["rdma_device"] for network in networks),
+        "rdma_devices": _unique(filter(None, (network["rdma_device"] for network in networks))),
         "mtu": evidence.mtu,
         **origin,
     }
