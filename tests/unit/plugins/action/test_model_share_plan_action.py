@@ -40,4 +40,5 @@ def test_each_node_gets_its_options() -> None:
 def test_small_disks_are_refused_together() -> None:
     result = planned(free=1000)
     assert result["failed"] and not result["needed"] and "nodes" not in result
-    assert result["msg"].count("models.disk") == 1 and "error: spark1, spark2: /srv/models" in result["msg"]
+    assert {(finding["rule"], finding["severity"]) for finding in result["findings"]} == {("models.disk", "error")}
+    assert all(host in str(result["findings"]) for host in ("spark1", "spark2"))
