@@ -80,7 +80,6 @@ def test_a_mistake_is_one_finding_on_one_screen(name: str, tmp_path: Path) -> No
     wanted = PLAYS[name]["finds"]
     assert (done.returncode == 0) is all(text.startswith("warning: ") for text in wanted)
     assert len(found) == len(wanted), found
-    for text, begin in zip(sorted(found), sorted(wanted), strict=True):
+    for begin in wanted:
         head, _space, rule = begin.replace("{above}", str(tmp_path)).rpartition(" ")
-        assert text.startswith(head), text
-        assert f"[{rule}]" in text
+        assert [text for text in found if text.startswith(head) and f"[{rule}]" in text], (begin, found)
