@@ -37,7 +37,7 @@ def task(**fields: Any) -> Any:
 
 @pytest.mark.parametrize("at_end", [True, False])
 def test_a_text_that_is_shown(screen: list[str], at_end: bool) -> None:
-    options = {"text": EVIL, "rows": [], "failed_as": "", "at_end": at_end, "wrap": True}
+    options = {"text": EVIL, "rows": [], "failed_as": "", "findings": None, "at_end": at_end, "wrap": True}
     show.ActionModule.act(task(), options, {"ansible_play_hosts": ["a"], "inventory_hostname": "a"})
     assert screen == [SEEN]
 
