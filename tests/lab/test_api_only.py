@@ -92,7 +92,7 @@ def test_a_network_that_does_not_exist_is_named_before_anything_starts(site: Sit
     assert "namespace rdma has no NetworkAttachmentDefinition of this name, which gb10_networks gives" in said
     assert site.pods() == []
     for rail in RAILS:
-        site.kubectl("apply", "-f", "-", stdin=json.dumps(network(rail)))
+        site.kubectl("apply", "-f", "-", f"--namespace={SPACE}", stdin=json.dumps(network(rail)))
 
 
 def test_the_cluster_is_checked_without_a_node(site: Site) -> None:
