@@ -152,7 +152,8 @@ def watched(day: Day) -> None:
 
 def updated(day: Day) -> None:
     # the simulated image of each release has this variable
-    assert day.site.in_head("printenv", "SGLANG_STANDIN_VERSION").strip() == "0.5.23"
+    asked = "import os; print(os.environ['SGLANG_STANDIN_VERSION'])"
+    assert day.site.in_head("python3", "-c", asked).strip() == "0.5.23"
     assert len(day.site.incarnations()) == 2
 
 
