@@ -29,7 +29,8 @@ COVERS = (
 )
 
 NODES = ("spark1", "spark2")
-SPACE = "rdma"
+# The only other namespace whose networks Multus gives to pods, if it isolates namespaces as here.
+SPACE = "default"
 # A VF index that the plan would not use, so that its devices differ from those of the plan.
 RAILS = {"rail0": ("enp1s0f0v2", 210), "rail1": ("enP2p1s0f0v2", 211)}
 THEIRS: dict[str, Any] = {
@@ -71,7 +72,6 @@ def network(rail: str) -> dict[str, Any]:
 def site(make_lab: Callable[[], LabCommand]) -> Site:
     made = Site.deployed(make_lab(), nodes=2)
     made.kubectl("delete", "network-attachment-definitions", "--all")
-    made.kubectl("create", "namespace", SPACE)
     for number, node in enumerate(NODES, start=41):
         made.lab.shell(node, IPAM.replace("NUMBER", str(number)))
         made.lab.shell(node, "systemctl stop ssh.socket ssh.service 2>/dev/null || systemctl stop ssh.service")
@@ -89,7 +89,7 @@ def test_a_playbook_that_contacts_the_nodes_fails(site: Site) -> None:
 
 def test_a_network_that_does_not_exist_is_named_before_anything_starts(site: Site) -> None:
     said = play(site, "serve", check=False)
-    assert "namespace rdma has no NetworkAttachmentDefinition of this name, which gb10_networks gives" in said
+    assert f"namespace {SPACE} has no NetworkAttachmentDefinition of this name, which gb10_networks gives" in said
     assert site.pods() == []
     for rail in RAILS:
         site.kubectl("apply", "-f", "-", f"--namespace={SPACE}", stdin=json.dumps(network(rail)))

@@ -56,6 +56,12 @@ HINTS = (
         " then this playbook again.",
     ),
     (
+        r"namespace isolation enabled, .* refers to target namespace (?P<name>[\w-]+)",
+        "Multus on that node gives a pod networks of its own namespace only, and of those that its owner allows. Name"
+        " networks in the group's namespace, or ask the owner to add {name} to globalNamespaces in Multus'"
+        " configuration.",
+    ),
+    (
         r"[Mm]ultus.*x509: ",
         "Multus on that node has the certificate of another cluster. Delete 00-multus.conf and multus.d in its CNI"
         " directory (with K3s: /var/lib/rancher/k3s/agent/etc/cni/net.d), and run playbooks/kubernetes.yml.",

@@ -61,6 +61,12 @@ def test_the_last_event_is_that_of_the_same_object() -> None:
     assert pod_state.last_event("v", [old]) == ""
 
 
+def test_a_network_of_another_namespace_that_multus_keeps_apart() -> None:
+    said = "namespace isolation enabled, annotation violates permission, pod is in namespace a but refers to target"
+    (hint,) = pod_state.hints([f"Pod y: FailedCreatePodSandBox: {said} namespace rdma-2)"])
+    assert "add rdma-2 to globalNamespaces" in hint
+
+
 def test_a_long_event_keeps_its_end_which_has_the_cause() -> None:
     cause = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     event = {"message": f"Failed to create pod sandbox: {'plugin ' * 60}{cause}", "reason": "FailedCreatePodSandBox"}
