@@ -88,7 +88,8 @@ def address_of(interface: str) -> str:
 
 def device_of(address: str, sysfs: Path) -> str:
     """Return the RDMA device with a RoCE v2 GID of an address, empty if there is none; raise OSError."""
-    gid = IPv6Address(f"::ffff:{address}").exploded
+    # not IPv6Address.exploded, which has written the last 32 bits as an IPv4 address since Python 3.13
+    gid = IPv6Address(f"::ffff:{address}").packed.hex(":", 2)
     for path in sorted(sysfs.glob("class/infiniband/*/ports/*/gids/*")):
         kind = path.parent.with_name("gid_attrs") / "types" / path.name
         if path.read_text(encoding="ascii").strip() == gid and kind.read_text(encoding="ascii").strip() == "RoCE v2":

@@ -43,7 +43,7 @@ def rdma_port(device: Path, gids: dict[int, tuple[str, str, str]], *, state: str
     write(port / "link_layer", "Ethernet")
     for index in range(8):
         address, kind, netdev = gids.get(index, ("::", "", ""))
-        write(port / "gids" / str(index), IPv6Address(address).exploded)
+        write(port / "gids" / str(index), IPv6Address(address).packed.hex(":", 2))
         if kind:
             write(port / "gid_attrs/types" / str(index), kind)
             write(port / "gid_attrs/ndevs" / str(index), netdev)
