@@ -36,7 +36,7 @@ sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import (
     Knowledge,
     Report,

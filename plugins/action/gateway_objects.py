@@ -12,8 +12,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown_warnings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import router
 
 START = ROLES / "gateway" / "files" / "start_gateway.py"

@@ -23,8 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command i
     place_of,
     tags_of_run,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import ROLES, Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.checks import USUAL_VFS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.files import (

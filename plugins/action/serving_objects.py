@@ -15,8 +15,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard im
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import PROFILES, ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES, ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import PROGRAM as SUPERVISOR
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import SWITCH_PROGRAM as SWITCH
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import Access, render

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import 
 from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import COLLECTION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import COLLECTION
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import counted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import shape_facts

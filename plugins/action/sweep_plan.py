@@ -17,8 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import current, estimate_s, remaining
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import examine, serving_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import Rules
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import SWEEPS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import SWEEPS, Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml
 

@@ -54,8 +54,7 @@ from ansible import context
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import tags_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import read_yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import COLLECTION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import COLLECTION, read_yaml
 
 # The plays that check the inventory and plan before a stage, unless an earlier one has planned, belong to no stage, and
 # neither does the play of the command ansible, which is in no file.

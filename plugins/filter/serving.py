@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings, plain
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles, plan, rights, summary
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "samples")
 import _sglang_environment
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, check
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Facts, Setting
 from rule_cases.cases import CASES

@@ -102,6 +102,7 @@ SHIPS: dict[str, set[str]] = {
     "node_wait": {"_common", "_host", "_kube"},
     "kubeconfig": {"_common", "_kube"},
     "model_files": {"_models"},
+    "model_files_info": {"_models"},
     "model_share": {"_models"},
     "model_stage": {"_common", "_host", "_models"},
     "model_stock_info": {"_common", "_host", "_models"},

@@ -282,3 +282,73 @@ def _safetensors_size(path: Path) -> int:
             raise ValueError(f"a header of {length} bytes")
         tensors = {name: tensor for name, tensor in json.loads(stream.read(length)).items() if name != "__metadata__"}
     return 8 + length + max((int(tensor["data_offsets"][1]) for tensor in tensors.values()), default=0)
+
+
+# What is in the directory of the models.
+
+
+@dataclass(frozen=True)
+class Staged:
+    """One model. ``size`` is in bytes; ``fault`` says what is missing or damaged, and is empty for a complete model.
+
+    ``recorded`` maps the files that were verified at the download to their digests. It is empty for a copied model.
+    """
+
+    directory: Path
+    repo: str
+    commit: str
+    size: int
+    recorded: dict[str, str]
+    fault: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, without the digests."""
+        return {
+            "repo": self.repo,
+            "directory": str(self.directory),
+            "commit": self.commit,
+            "bytes": self.size,
+            "downloaded": bool(self.recorded),
+            "fault": self.fault,
+        }
+
+    def __str__(self) -> str:
+        origin = f"commit {self.commit[:12]}" if self.commit else "copied, no digests"
+        return f"{self.repo}: {human(self.size)}, {origin}, {self.fault or 'complete'}"
+
+
+def read_models(root: Path) -> list[Staged]:
+    """Return the models in ``root``, by name, also what a stopped download or removal left of one. Raise OSError."""
+    return [_read(path) for path in sorted(root.iterdir()) if path.is_dir() and _is_model(path)]
+
+
+def _is_model(path: Path) -> bool:
+    return "--" in path.name or (path / MARKER).is_file() or (path / "config.json").is_file()
+
+
+def _read(directory: Path) -> Staged:
+    marker = read_marker(directory)
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    recorded = dict(marker.get("files") or {})
+    repo = str(marker.get("repo") or directory.name.replace("--", "/", 1))
+    size = sum(path.stat().st_size for path in files)
+    if not recorded:
+        fault = "; ".join(faults(directory))
+    else:
+        lacking = [name for name in recorded if not (directory / name).is_file()]
+        fault = "" if marker.get("complete") else "the download is not finished"
+        fault = f"missing: {', '.join(sorted(lacking))}" if lacking else fault
+    return Staged(directory, repo, str(marker.get("commit") or ""), size, recorded, fault)
+
+
+def unknown(root: Path, repo: str, found: Iterable[Staged]) -> str:
+    """Return the message for a model that is not in ``root``, with the names of those that are."""
+    return f"{repo} is not in {root}. There: {', '.join(model.repo for model in found) or 'no models'}."
+
+
+def unreadable(root: Path, error: OSError) -> str:
+    """Return the message for a directory of models that can't be read or changed."""
+    if isinstance(error, FileNotFoundError):
+        advice = "Set gb10_models_dir to the directory with the models; the first download creates it"
+        return f"{root} does not exist. {advice}."
+    return f"The models can't be read: {error}. Set ansible_become: true, and check the disk of {root}."

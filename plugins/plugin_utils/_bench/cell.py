@@ -19,8 +19,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
-from .._controller.data import read_yaml
-from .._controller.paths import SWEEPS
+from .._controller.data import SWEEPS, read_yaml
 from .._sglang.metrics import Scrape, difference, parse_metrics
 from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
 from .garbage import Garbage

@@ -17,8 +17,7 @@ from typing import Any, Literal
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
-from .._controller.data import read_yaml
-from .._controller.paths import COLLECTION, SWEEPS
+from .._controller.data import COLLECTION, SWEEPS, read_yaml
 from .judge import Status
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from shlex import quote
 from typing import Any
 
-from .._controller.paths import SWEEPS
+from .._controller.data import SWEEPS
 from .._sglang.catalogue import options_of
 from .rows import (
     MIXED,

@@ -21,7 +21,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook import Playbook
 from ansible.vars.manager import VariableManager
 
-from .paths import COLLECTION
+from .data import COLLECTION
 
 try:
     from ansible._internal._datatag import _tags as _datatags

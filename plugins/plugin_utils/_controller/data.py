@@ -1,6 +1,9 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules whose sentences are data: a package of checks has them in its ``rules.yml``, by the names of the rules."""
+"""The collection's own data files, in a checkout and as installed, and the rules whose sentences are data.
+
+A package of checks has its rules in its ``rules.yml``, by their names.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Rule
 
-# Read the collection's own YAML files.
+COLLECTION = Path(__file__).resolve().parents[3]
+PLUGINS = COLLECTION / "plugins"
+PROFILES = PLUGINS / "profiles"
+SWEEPS = PLUGINS / "sweeps"
+ROLES = COLLECTION / "roles"
+MODULES = PLUGINS / "modules"
 
 
 def read_yaml(path: Path) -> Any:

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from .data import load_yaml, read_yaml
-from .paths import MODULES, ROLES
+from .data import MODULES, ROLES, load_yaml, read_yaml
 
 _T = TypeVar("_T")
 # Keys that a documented option and an option of an argument spec share.

@@ -18,8 +18,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import descending
 
-from .._controller.data import Rules, read_yaml
-from .._controller.paths import ROLES
+from .._controller.data import ROLES, Rules, read_yaml
 
 # Compare the value of a variable with its type, and with conditions that a type cannot express.
 

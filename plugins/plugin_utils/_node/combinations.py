@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity, clip
 
-from .._controller.data import read_yaml
-from .._controller.paths import COLLECTION
+from .._controller.data import COLLECTION, read_yaml
 
 FILE = COLLECTION / "meta" / "combinations.yml"
 REPORTED: tuple[Severity, ...] = ("error", "warning", "info")

@@ -18,9 +18,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Taken
 
-from .._controller.data import Rules
+from .._controller.data import ROLES, Rules
 from .._controller.options import from_options, role_options
-from .._controller.paths import ROLES
 from .._fabric.checks import check_mtu, check_node_ids
 from .._fabric.parse import VARIABLES, parse_fabric
 from .._fabric.plan import plan_fabric

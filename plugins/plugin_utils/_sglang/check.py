@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .._controller.paths import PROFILES
+from .._controller.data import PROFILES
 from .argv import parse_flags
 from .catalogue import History, Parsed, load_history, translate
 from .models import GPUS, Facts, Setting

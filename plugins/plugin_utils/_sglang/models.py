@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .._controller.paths import PROFILES
+from .._controller.data import PROFILES
 from .schema import load_schema, violations
 
 # What is known beside the flags: the model, the GPU, and what the image carries.

@@ -20,8 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .._controller.data import Rules
-from .._controller.paths import PROFILES
+from .._controller.data import PROFILES, Rules
 from .catalogue import Catalogue, Flag, History, Item, translate
 from .check import Knowledge, Report, check
 from .memory import estimate

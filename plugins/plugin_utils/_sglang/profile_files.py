@@ -23,8 +23,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .._controller.data import Rules
-from .._controller.paths import PROFILES
+from .._controller.data import PROFILES, Rules
 from .schema import INSTALL_AGAIN, BrokenInstallation, load_schema, violations
 
 _finding = Rules("_sglang").finding

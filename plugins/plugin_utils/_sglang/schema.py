@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import clip
 
-from .._controller.paths import PROFILES
+from .._controller.data import PROFILES
 
 try:
     import jsonschema

@@ -84,7 +84,7 @@ TRIED = {
 NOT_TRIED = {
     **dict.fromkeys(("api_apply", "api_info", "existing_cluster_info", "k3s_upgrade_plan", "node_room_info"), API),
     **dict.fromkeys(("node_wait", "pods_wait", "serving_group_info", "serving_verdict"), API),
-    **dict.fromkeys(("fabric_health", "jit_cache", "k3s_leftovers", "k3s_service_info", "model_files"), HERE),
+    **dict.fromkeys(("fabric_health", "jit_cache", "k3s_leftovers", "k3s_service_info", "model_files_info"), HERE),
     **dict.fromkeys(("netplan_transaction", "nic_qos", "node_tuning", "roce_gid_info", "sriov_vf"), HERE),
     **dict.fromkeys(("host_files", "k3s_airgap_info"), OWN),
 }

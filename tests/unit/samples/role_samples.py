@@ -9,8 +9,8 @@ from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import role_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import ROLES
 
 
 def role_values(role: str, **changes: Any) -> dict[str, Any]:

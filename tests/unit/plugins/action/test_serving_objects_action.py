@@ -13,7 +13,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import serving_objects
 from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import PROFILES, ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import PROFILES, ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Patch
 from role_samples import role_values
 from serving_samples import plan

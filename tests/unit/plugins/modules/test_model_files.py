@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import store
-from ansible_collections.gb10.cluster.plugins.modules import model_files
+from ansible_collections.gb10.cluster.plugins.modules import model_files, model_files_info
 from module_runs import run_module
 
 FILES = {"config.json": b"{}", "model-00001-of-00002.safetensors": b"one" * 99, "sub/two.bin": b"two" * 999}
@@ -43,7 +43,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(
     capsys: pytest.CaptureFixture[str], root: Path, check: bool = False, **options: Any
 ) -> tuple[int, dict[str, Any]]:
-    return run_module(model_files, capsys, check=check, path=str(root), **options)
+    module = model_files if "state" in options else model_files_info
+    return run_module(module, capsys, check=check, path=str(root), **options)
 
 
 def test_models_are_listed_with_size_commit_and_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +70,7 @@ def test_models_are_listed_with_size_commit_and_fault(tmp_path: Path, capsys: py
 
 def test_healthy_files_match_their_digests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     download(tmp_path / "models")
-    status, result = run(capsys, tmp_path / "models", state="verified")
+    status, result = run(capsys, tmp_path / "models", digests=True)
     assert (status, result["changed"], result["done"]) == (0, False, True)
     assert result["msg"] == "3 files of 1 models match their digests."
 
@@ -77,37 +78,43 @@ def test_healthy_files_match_their_digests(tmp_path: Path, capsys: pytest.Captur
 def test_a_damaged_file_is_named_and_fetched_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = download(tmp_path / "models")
     (directory / "sub/two.bin").write_bytes(b"wot" * 999)
-    status, result = run(capsys, tmp_path / "models", state="verified", check=True)
-    assert (status, result["changed"]) == (1, False)
-    status, result = run(capsys, tmp_path / "models", state="verified")
-    assert (status, result["changed"], result["damaged"]) == (1, True, ["org/tiny/sub/two.bin"])
+    record = store.read_marker(directory)
+    status, result = run(capsys, tmp_path / "models", digests=True)
+    assert (status, result["changed"], result["intact"]) == (0, False, False)
+    assert result["damaged"] == ["org/tiny/sub/two.bin"] and store.read_marker(directory) == record
     assert result["msg"].startswith("damaged: org/tiny/sub/two.bin. Playbook models with models_state=fetched")
+    told = [
+        run(capsys, tmp_path / "models", check=check, state="damaged", files=result["damaged"])[1]["changed"]
+        for check in (True, False, False)
+    ]
+    assert told == [True, True, False]
     wanted = store.File("sub/two.bin", 999 * 3, hashlib.sha256(FILES["sub/two.bin"]).hexdigest(), "sha256")
     assert store.missing(directory, [wanted], store.read_marker(directory)["files"]) == [wanted]
+    assert run(capsys, tmp_path / "models", digests=True)[1]["damaged"] == ["org/tiny/sub/two.bin"]
 
 
 def test_a_slice_goes_on_where_the_one_before_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (download(tmp_path / "models") / "config.json").write_text("broken")
-    monkeypatch.setattr(model_files, "SLICE_SECONDS", -1)
+    monkeypatch.setattr(model_files_info, "SLICE_SECONDS", -1)
     progress: dict[str, Any] = {}
     told = []
     for _slice in range(4):
-        status, result = run(capsys, tmp_path / "models", state="verified", progress=progress)
-        told.append((status, result["done"], len(result["damaged"])))
+        status, result = run(capsys, tmp_path / "models", digests=True, progress=progress)
+        told.append((status, result["done"], len(result["damaged"]), result["intact"]))
         progress = result["progress"]
         if result["done"]:
             break
-    assert told == [(0, False, 1), (0, False, 1), (1, True, 1)]
+    assert told == [(0, False, 1, False), (0, False, 1, False), (0, True, 1, False)]
     assert result["msg"].startswith("damaged: org/tiny/config.json. ")
 
 
 def test_a_copied_model_with_missing_weights_is_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "models/org--copied").mkdir(parents=True)
     (tmp_path / "models/org--copied/config.json").write_text("{}")
-    status, result = run(capsys, tmp_path / "models", state="verified")
-    assert (status, result["changed"]) == (1, False)
+    status, result = run(capsys, tmp_path / "models", digests=True)
+    assert (status, result["intact"]) == (0, False)
     assert "org/copied: there are no weights" in result["msg"]
 
 
@@ -188,5 +195,6 @@ def test_wrong_input_is_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], said: str
 ) -> None:
     download(tmp_path / "models")
-    status, result = run_module(model_files, capsys, **{"path": str(tmp_path / "models")} | options)
+    root = Path(options.pop("path", tmp_path / "models"))
+    status, result = run(capsys, root, **options)
     assert status == 1 and said in result["msg"]

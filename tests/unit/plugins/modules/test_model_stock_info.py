@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._models import store
 from ansible_collections.gb10.cluster.plugins.modules import model_files, model_stock_info
 from model_transfers import COMMIT, FILES, REPO, Hub, files, put
 from module_runs import run_module
@@ -41,7 +42,7 @@ def test_verified_and_partial_files_are_told(tmp_path: Path, hub: Hub, capsys: p
     assert (model["commit"], model["complete"], model["error"]) == (COMMIT, False, "")
     assert model["listing"] == {"commit": COMMIT, "files": [vars(file) for file in files()]}
     (directory / "copied.bin").write_bytes(b"by hand")
-    model_files.forget(model_files.read_models(tmp_path)[0], ["a.safetensors"])
+    model_files.forget(store.read_models(tmp_path), [f"{REPO}/a.safetensors"], check_mode=False)
     (model,) = read(capsys, tmp_path, hub.url)["models"].values()
     assert model["held"].pop("copied.bin") == {"digest": "", "size": 7}
     assert "a.safetensors" not in model["held"] and len(model["held"]["config.json"]["digest"]) == 40

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.journal import
     encode,
     read,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import COLLECTION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import COLLECTION
 
 
 def test_records_come_back_in_order(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import read_yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import ROLES, read_yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import Host
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.node_rules import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import (
     fabric_findings,

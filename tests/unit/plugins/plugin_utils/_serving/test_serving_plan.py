@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import VF_INDEX
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.paths import COLLECTION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import COLLECTION
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.checks import check, facts_of, holes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import (
