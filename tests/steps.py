@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the steps of tests/steps.yml, and print what each took, beside the record.
+"""Run the steps of tests/steps.yml, two at a time, and print what each took, beside the record.
+
+A step that fails does not end those beside it, so one run shows all of their failures.
 
 A step is named as slower if it took a third more CPU time than in the record: other work on the machine changes the
 seconds much more. With RECORD_STEPS=1 a run that passed writes its record.
@@ -14,14 +16,14 @@ import contextlib
 import itertools
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -34,6 +36,8 @@ SLOWER = 4 / 3
 # Below this many CPU seconds, a third more is noise.
 NOISE_S = 5
 PROGRESS_S = 30
+# Most steps keep one core busy, and the smallest machine of the forge has two.
+AT_ONCE = 2
 
 
 class Step(TypedDict):
@@ -42,7 +46,7 @@ class Step(TypedDict):
     name: str
     purpose: str
     run: str
-    beside: NotRequired[bool]
+    alone: NotRequired[bool]
     quick: NotRequired[bool]
 
 
@@ -72,55 +76,64 @@ def start(step: Step, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["bash", "-euo", "pipefail", "-c", step["run"]], cwd=TOP, **options)
 
 
-class Beside(threading.Thread):
-    """Steps that run beside the others, one after another, each with its output in a file and a process group."""
+def together(name: str, steps: list[Step]) -> dict[str, tuple[int, Took]]:
+    """Run steps, two at a time, each with its output in a file that is printed when the step has ended."""
+    started: list[subprocess.Popen[bytes]] = []
+    results = {}
+    with tempfile.TemporaryDirectory() as outputs, ThreadPoolExecutor(AT_ONCE) as lanes:
 
-    def __init__(self, steps: list[Step]) -> None:
-        super().__init__(daemon=True)
-        self.waiting = {step["name"]: queue.Queue[tuple[int, Took]]() for step in steps}
-        self.outputs = tempfile.TemporaryDirectory()
-        self.steps = steps
-        self.process: subprocess.Popen[bytes] | None = None
-        self.ended = threading.Lock()
+        def work(step: Step) -> tuple[int, Took]:
+            with Path(outputs, step["name"]).open("wb") as output:
+                # A process group for each, so that an interrupt ends also what the step has started.
+                process = start(
+                    step, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, process_group=0
+                )
+            started.append(process)
+            return wait(process)
 
-    def run(self) -> None:
-        """Run the steps, until `end` is called."""
-        for step in self.steps:
-            with self.ended, Path(self.outputs.name, step["name"]).open("wb") as output:
-                self.process = start(step, stdout=output, stderr=subprocess.STDOUT, process_group=0)
-            self.waiting[step["name"]].put(wait(self.process))
-
-    def result(self, name: str) -> tuple[int, Took]:
-        """Wait for a step, print its output, and return what `wait` returns."""
-        for waited in itertools.count(PROGRESS_S, PROGRESS_S):
-            try:
-                result = self.waiting[name].get(timeout=PROGRESS_S)
-                break
-            except queue.Empty:
-                print(f"... {name}: waited {waited} s", flush=True)
-        sys.stdout.buffer.write(Path(self.outputs.name, name).read_bytes())
-        return result
-
-    def end(self) -> None:
-        """End the programs of the step that runs, and start no other."""
-        self.ended.acquire()
-        if self.process and self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGTERM)
+        running = {lanes.submit(work, step): step for step in steps}
+        begun = time.monotonic()
+        try:
+            while running:
+                ended = futures.wait(running, PROGRESS_S, futures.FIRST_COMPLETED).done
+                for future in ended:
+                    step = running.pop(future)
+                    results[step["name"]] = future.result()
+                    print(f"==> {name} {step['name']}: {step['purpose']}", flush=True)
+                    sys.stdout.buffer.write(Path(outputs, step["name"]).read_bytes())
+                    sys.stdout.flush()
+                if not ended:
+                    names = ", ".join(step["name"] for future, step in running.items() if future.running())
+                    print(f"... {names}: {time.monotonic() - begun:.0f} s after the start", flush=True)
+        except KeyboardInterrupt:
+            lanes.shutdown(wait=False, cancel_futures=True)
+            for process in started:
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGTERM)
+            raise
+    return {step["name"]: results[step["name"]] for step in steps}
 
 
-def run(name: str, steps: list[Step]) -> tuple[int, dict[str, Took]]:
-    """Run steps until one fails; return its exit status, and what each took."""
-    beside = Beside([step for step in steps if step.get("beside")])
-    beside.start()
+def run(name: str, steps: list[Step]) -> tuple[list[str], dict[str, Took]]:
+    """Run steps until some fail; return their names, and what each step took."""
     taken: dict[str, Took] = {}
-    for step in steps:
-        print(f"==> {name} {step['name']}: {step['purpose']}", flush=True)
-        status, taken[step["name"]] = beside.result(step["name"]) if step.get("beside") else wait(start(step))
-        if status:
+    failed: list[str] = []
+    for alone, each in itertools.groupby(steps, key=lambda step: step.get("alone", False)):
+        if failed:
             break
-    beside.end()
-    return status, taken
+        if alone:
+            results = {}
+            for step in each:
+                print(f"==> {name} {step['name']}: {step['purpose']}", flush=True)
+                results[step["name"]] = wait(start(step))
+                if results[step["name"]][0]:
+                    break
+        else:
+            results = together(name, list(each))
+        taken |= {step: took for step, (_status, took) in results.items()}
+        failed += [step for step, (status, _took) in results.items() if status]
+    return failed, taken
 
 
 def slower(steps: dict[str, Took], record: dict[str, Took]) -> list[str]:
@@ -162,15 +175,18 @@ def main() -> int:
     options = parser.parse_args()
     steps = [step for step in runs[options.run] if step.get("quick") or not options.quick]
     record: dict[str, dict[str, Took]] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
-    status, taken = run(options.run, steps)
+    try:
+        failed, taken = run(options.run, steps)
+    except KeyboardInterrupt:
+        return 130
     print("\n".join(table(taken, record.get(options.run, {}))))
-    if status:
-        print(f"==> {options.run} failed in step {list(taken)[-1]}")
+    if failed:
+        print(f"==> {options.run} failed in: {', '.join(failed)}")
     else:
         print(f"==> all {len(taken)} steps of {options.run} passed")
         if os.environ.get("RECORD_STEPS") == "1" and not options.quick:
             write(options.run, taken, record)
-    return status
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -50,21 +49,30 @@ def test_the_cpu_time_of_each_step_is_printed_and_recorded_if_asked(checkout: Pa
     assert {name: step["cpu"] for name, step in recorded(checkout)["mine"].items()} == {"quick": 0, "busy": 1}
 
 
-def test_a_step_beside_the_others_is_printed_in_its_turn(checkout: Path) -> None:
-    beside = {"name": "beside", "run": f"touch begun; {BUSY}; echo found >&2", "beside": True}
-    status, lines = run(checkout, {"name": "other", "run": "test -e begun; echo other"}, beside)
+def test_two_steps_run_at_a_time_and_the_output_of_each_is_printed_whole(checkout: Path) -> None:
+    text = "touch {0}; until test -e {1}; do sleep 0.1; done; echo {0}; sleep 0.3; echo {0} >&2"
+    words = [{"name": one, "run": text.format(one, other)} for one, other in (("one", "two"), ("two", "one"))]
+    status, lines = run(checkout, *words)
     assert (status, lines[-1]) == (0, "==> all 4 steps of mine passed")
-    assert [line for line in lines if line in ("other", "found")] == ["other", "found"]
-    assert [line.split()[2] for line in lines if line.startswith(("busy ", "beside "))] == ["1", "1"]
+    said = [line for line in lines if line in ("one", "two")]
+    assert said in (["one", "one", "two", "two"], ["two", "two", "one", "one"])
 
 
-def test_a_failure_ends_the_steps_beside_it(checkout: Path) -> None:
-    slow = {"name": "slow", "run": "touch begun; sleep 60; touch over", "beside": True}
-    begun = time.monotonic()
-    broken = {"name": "broken", "run": "until test -e begun; do sleep 0.1; done; false"}
-    assert run(checkout, broken, slow, {"name": "next", "run": "touch next", "beside": True})[0] == 1
-    assert time.monotonic() - begun < 50
-    assert not (checkout / "next").exists()
+def test_a_step_that_fails_ends_neither_the_one_beside_it_nor_those_that_wait(checkout: Path) -> None:
+    broken = {"name": "broken", "run": "touch begun; false"}
+    slow = {"name": "slow", "run": "until test -e begun; do sleep 0.1; done; sleep 0.5; touch over"}
+    alone = {"name": "alone", "run": "touch alone", "alone": True}
+    status, lines = run(checkout, broken, slow, {"name": "next", "run": "false"}, alone)
+    assert (status, lines[-1]) == (1, "==> mine failed in: broken, next")
+    assert (checkout / "over").exists()
+    assert not (checkout / "alone").exists()
+
+
+def test_a_step_alone_waits_for_those_before_it_and_the_next_wait_for_it(checkout: Path) -> None:
+    before = {"name": "before", "run": "sleep 0.5; echo 1 >>order"}
+    alone = {"name": "alone", "run": "sleep 0.5; echo 2 >>order", "alone": True}
+    assert run(checkout, before, alone, {"name": "after", "run": "echo 3 >>order"})[0] == 0
+    assert (checkout / "order").read_text().split() == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(("now", "named"), [(40, False), (41, True), (29, False)])
