@@ -26,14 +26,16 @@ ROLES = {
     "serving_plan": ["main"],
     "fabric_plan": ["main"],
     "preflight": ["main"],
+    "fabric_check": ["main"],
 }
-SILENT = ("ready", "serving_plan", "fabric_plan", "nccl_verify", "preflight", "planned", "installing", "installed")
+SILENT = ("ready", "serving_plan", "fabric_plan", "nccl_verify", "preflight", "planned", "installing")
+SILENT += ("installed", "fabric_ping", "fabric_check")
 ACTION = """
 from ansible.plugins.action import ActionBase
 class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         host = self._task.delegate_to or task_vars["inventory_hostname"]
-        what = self._task.args["state"]
+        what = self._task.args.get("state", "fabric_ping")
         with open(task_vars["log"], "a+") as stream:
             stream.write(f"{what} {host}\\n")
             stream.seek(0)
@@ -42,7 +44,7 @@ class ActionModule(ActionBase):
         wrong = times <= task_vars["fails"].count(f"{what} {host}")
         result = {"failed": wrong, "msg": f"{what} of {host} is wrong"}
         own = {"serving_plan": {"gb10_serving_plan": task_vars["plan"]}, "preflight": {"gb10_preflight_findings": []}}
-        result |= {"reboot": False, "busy": False, "found": {"state": state}}
+        result |= {"results": [], "reboot": False, "busy": False, "found": {"state": state}}
         return {**result, "ansible_facts": own.get(what, {})}
 """
 
@@ -67,8 +69,11 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write(ours / "roles" / role / "tasks" / f"{file}.yml", [task])
     shutil.copytree(ROOT / "playbooks", top / "playbooks", ignore=shutil.ignore_patterns("collections"))
     plays = yaml.safe_load((ROOT / "playbooks" / "update.yml").read_text(encoding="utf-8"))
-    (first,) = [number for number, play in enumerate(plays) if play["name"] == "Stop the model group as a whole"]
+    (first,) = [
+        number for number, play in enumerate(plays) if play["name"] == "Require the fabric before a group stops"
+    ]
     known = {"update_read": {"found": {"state": {"open": False}}}, "update_errors": [], "gb10_preflight": {}}
+    known |= {"update_fabric": {"stat": {"exists": True}}, "gb10_fabric_plan": {}}
     known["gb10_preflight"] = {"kubernetes": {"units": {"k3s": True}}}
     tasks = [{"ansible.builtin.set_fact": {**known, "cacheable": True}}]
     begin = {"hosts": "gb10_nodes", "gather_facts": False, "tasks": tasks}
@@ -150,6 +155,27 @@ CASES: dict[str, tuple[list[str], dict[str, Any], list[str], list[str]]] = {
         {},
         [],
         ["nccl_verify of a is wrong"],
+    ),
+    "a group whose hosts do not reach each other is not stopped": (
+        ["fabric_check a"],
+        {},
+        [],
+        ["fabric_check of a is wrong"],
+    ),
+    "a node that is not reached after the group has stopped gets its pods and the group back": (
+        ["fabric_ping b"],
+        {},
+        [
+            BEFORE,
+            UP["a"],
+            PROVED["a"],
+            SETTLED["a"],
+            "stop a, drain b, uncordon b",
+            PROVED["b"],
+            SETTLED["a"],
+            "upgrade_unmark b",
+        ],
+        ["b: the fabric fails without the pods (fabric_ping of b is wrong), so nothing was changed", SERVES],
     ),
     "on the way back on purpose, the group is proved once": (
         [],
