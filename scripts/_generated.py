@@ -36,20 +36,26 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a script that writes generated files."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--check", action="store_true", help="only report which files are out of date")
+    return parser
+
+
 def main(
     description: str | None,
     pages: Callable[[], Mapping[Path, Mapping[str, str] | str]],
     argv: list[str] | None = None,
 ) -> int:
-    """Update the files that differ, or with ``--check`` only list them; return the exit status.
+    """Update the files that differ, or with ``--check`` only list them; return the exit status."""
+    return update(pages(), arguments(description).parse_args(argv).check)
 
-    A file is generated as a whole, or in parts.
-    """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--check", action="store_true", help="only report which files are out of date")
-    check = parser.parse_args(argv).check
+
+def update(pages: Mapping[Path, Mapping[str, str] | str], check: bool) -> int:
+    """Update the files that differ, or only list them; a file is generated as a whole, or in parts."""
     stale = []
-    for path, content in pages().items():
+    for path, content in pages.items():
         now = path.read_text(encoding="utf-8") if path.exists() else ""
         name = str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
         wanted = content if isinstance(content, str) else with_parts(now, content, name)

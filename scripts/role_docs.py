@@ -209,9 +209,9 @@ def pages() -> dict[Path, dict[str, str]]:
     """Return every page with generated parts, and these parts."""
     groups = {group["id"]: group for group in shared()}
     common = "\n\n".join(f"### {group['title']}\n\n{shared_table(group)}" for group in groups.values())
-    by_role = "\n\n".join(f"### [{role}](../roles/{role}/README.md)\n\n{role_tables(role)}" for role in roles())
+    links = ", ".join(f"[{role}](../roles/{role}/README.md)" for role in roles())
     result = {ROOT / "roles" / role / "README.md": {"variables": role_tables(role)} for role in roles()}
-    result[ROOT / "docs" / "variables.md"] = {"shared": common, "roles": by_role}
+    result[ROOT / "docs" / "variables.md"] = {"shared": common, "roles": f"{links}."}
     result[ROOT / "docs" / "models.md"] = {"models": models_tables()}
     result[ROOT / "docs" / "prepare.md"] = {"disks": disk_table()}
     result[ROOT / "docs" / "fabric.md"] = {"fabric variables": shared_table(groups["fabric"])}

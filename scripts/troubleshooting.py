@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of docs/troubleshooting.md, combinations.md and launch-rules.md; with ``--check`` only compare.
+"""Print what a message means and what to do.
 
-The tables are generated from what prints the messages: NCCL's causes, the rules of checks, the rules of launches, and
-the findings that tasks word themselves. The messages of others are a list.
+A message is its name, such as preflight.link.slow, the first words of several names, a whole message with its name in
+brackets, or a line of a log. Without a message, write the table of docs/combinations.md.
+
+The site has all messages as tables, which docs/site/build takes from here.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from functools import cache
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from _collection import IMPORT_ROOT, ROOT, run
-from _generated import main, table
+from _generated import arguments, table, update
 from _refusals import Message, refusals
 
 sys.path.insert(0, IMPORT_ROOT)
@@ -162,16 +164,77 @@ def _plain(text: str) -> str:
     return re.sub(r"\{\{|\}\}|\{(\w+)[^}]*\}", lambda found: f"*{found[1]}*" if found[1] else found[0][0], line)
 
 
-def pages() -> dict[Path, dict[str, str]]:
-    """Return the generated parts of the pages."""
+class Entry(NamedTuple):
+    """What is known about one message: its names or its words, a pattern of its line, and what a reader needs."""
+
+    names: Sequence[str]
+    pattern: str
+    about: str
+    means: str
+    remedy: str
+
+    def __str__(self) -> str:
+        about = f" ({self.about})" if self.about else ""
+        return "\n  ".join([", ".join(self.names) + about, _spoken(self.means), f"What to do: {_spoken(self.remedy)}"])
+
+
+def entries() -> Iterator[Entry]:
+    """Yield all that the pages of messages have, and the known combinations."""
+    for cause in CATALOGUE:
+        yield Entry([cause.id], cause.pattern, "in NCCL's log", cause.summary, cause.remedy)
+    for known in load_combinations():
+        yield Entry([known.id], "", known.severity, known.happens, known.remedy)
+    for rule in json.loads(RULES.read_text(encoding="utf-8"))["rules"]:
+        about = f"{rule['severity']}, {_keys(rule)}, {_where(rule)}"
+        yield Entry([rule["id"]], "", about.replace("`", ""), rule["reason"], rule["remedy"])
+    for one in sorted(worded()):
+        yield Entry([one.rule], "", one.severity, one.reason, one.remedy)
+    for each in yaml.safe_load(PASTED.read_text(encoding="utf-8")):
+        words = (".*".join(map(re.escape, text.split("…"))) for text in each["texts"])
+        yield Entry(each["texts"], f"(?i){'|'.join(words)}", "", each["means"], each["remedy"])
+
+
+def lookup(text: str) -> list[Entry]:
+    """Return what is known about a message: by its name, else by the pattern of its line, else by its words."""
+    every, text = list({str(one): one for one in entries()}.values()), text.strip()
+    names = re.findall(r"\[(\w+(?:\.\w+)+)\]", text) or [text.rstrip(".")]
+    return (
+        [one for one in every if any(f"{own}.".startswith(f"{name}.") for own in one.names for name in names)]
+        or [one for one in every if one.pattern and re.search(one.pattern, text)]
+        or [one for one in every if text.lower() in " ".join(str(one).lower().split())]
+    )
+
+
+def _spoken(text: str) -> str:
+    """Return a message on one line, with its placeholders in capitals."""
+    shown = re.sub(r"\{\{|\}\}|\{(\w+)[^}]*\}", lambda found: found[1].upper() if found[1] else found[0][0], text)
+    return " ".join(shown.split())
+
+
+def site_pages() -> dict[Path, dict[str, str]]:
+    """Return the tables of the pages that are complete on the site only."""
     checks = {part: _messages(named(*families)) for part, families in PARTS.items()}
     others = worded() - named(*OF_LAUNCHES, *chain(*PARTS.values()))
     return {
         SYMPTOMS: {"causes": causes(), "pasted": pasted(), **checks, "others": _messages(others)},
-        KNOWN: {"combinations": combinations()},
         LAUNCHES: {"launches": launches(), "worded": _messages(named(*OF_LAUNCHES))},
     }
 
 
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    parser = arguments(__doc__)
+    parser.add_argument("messages", nargs="*", metavar="MESSAGE", help="a name, its first words, or a line of a log")
+    options = parser.parse_args(argv)
+    if not options.messages:
+        return update({KNOWN: {"combinations": combinations()}}, options.check)
+    status = 0
+    for message in options.messages:
+        found = lookup(message)
+        status = status if found else 1
+        print("\n\n".join(map(str, found)) or f"No message has these words: {message}. Try its name, or fewer words.")
+    return status
+
+
 if __name__ == "__main__":
-    run(lambda: main(__doc__, pages))
+    run(main)

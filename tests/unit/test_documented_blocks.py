@@ -89,6 +89,7 @@ def desk(tmp_path: Path) -> Path:
         "ansible.cfg",
         "collections",
         "playbooks",
+        "plugins",
         "scripts",
         "Makefile",
         "requirements.lock",

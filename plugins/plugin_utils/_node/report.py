@@ -292,7 +292,7 @@ def _check_severities(severities: Mapping[str, str]) -> Iterator[Finding]:
             fault = {
                 "value": name,
                 "what": "rule",
-                "known": "the rules in docs/troubleshooting.md and docs/combinations.md",
+                "known": "the rules that scripts/troubleshooting.py preflight prints",
             }
         elif severity not in SEVERITIES:
             words = ", ".join(SEVERITIES)

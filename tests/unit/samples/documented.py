@@ -37,7 +37,6 @@ PLACES: list[tuple[str, Place, str]] = [
     (r"doctor\.yml", "elsewhere", "writes a file into the checkout; `test_preflight_report_action.py` writes it"),
     (r"latency\.yml", "elsewhere", "needs PyTorch in the pods; `tests/lab/test_transport.py` simulates it"),
     (r"update\.yml", "elsewhere", "needs a repository with newer packages; `tests/lab/test_update.py` makes one"),
-    (r"sweep(\.yml)? ", "elsewhere", "takes hours; `tests/lab/test_sweep.py` runs a sweep of six cells"),
     (r"^ansible localhost|^\$EDITOR|^git clone|^make |scripts/|plan\.yml|profile_new", "unit", ""),
     (r"(rights|render)\.yml", "unit", ""),
     (r"^ansible-playbook|^ANSIBLE_CALLBACKS_ENABLED|^sudo lab/labctl|^kubectl|^curl", "lab", ""),

@@ -13,10 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import troubleshooting
 import yaml
+from _generated import with_parts
 from _refusals import Message, NotInForm, message, refusals, texts
 from docutils.core import publish_doctree
 from myst_parser.docutils_ import Parser
+from script_runs import called
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = ("troubleshooting", "launch-rules")
@@ -27,13 +30,19 @@ LEFT_OUT = "This run leaves out {{ __lost | join(', ') }}; nothing was changed. 
 
 
 @cache
+def page_of(name: str) -> str:
+    """Return a page of messages as the site has it."""
+    path = ROOT / "docs" / f"{name}.md"
+    return with_parts(path.read_text(encoding="utf-8"), troubleshooting.site_pages()[path], str(path))
+
+
+@cache
 def found(page: str) -> set[str]:
     """Return the names of the messages to which the search of the site leads on a page."""
     objects: dict[tuple[str, str], str] = {}
     standard = SimpleNamespace(objects=objects, note_object=lambda *of, location: objects.update({of[:2]: of[2]}))
     env = SimpleNamespace(docname=f"docs/{page}", domains=SimpleNamespace(standard_domain=standard))
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    tree = publish_doctree(text, parser=Parser(), settings_overrides={"report_level": 5})
+    tree = publish_doctree(page_of(page), parser=Parser(), settings_overrides={"report_level": 5})
     runpy.run_path(str(ROOT / "docs" / "site" / "conf.py"))["name_rows"](SimpleNamespace(env=env), tree)
     return {name for _kind, name in objects}
 
@@ -92,18 +101,40 @@ def test_every_message_of_a_task_is_on_a_page_and_found_by_the_search() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_message_of_a_table_is_found_by_the_search(page: str) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    cells = [cell for cell in re.findall(r"^\| ((?:`[^`]+`(?:, )?)+) \|", text, re.MULTILINE) if "…" not in cell]
+    rows = re.findall(r"^\| ((?:`[^`]+`(?:, )?)+) \|", page_of(page), re.MULTILINE)
+    cells = [cell for cell in rows if "…" not in cell]
     assert {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)} == found(page)
 
 
 def test_the_first_table_leads_to_every_kind_of_message() -> None:
-    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     kinds = {
         name.partition(".")[0] for name in found("troubleshooting") if re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)+", name)
     }
-    index = text.partition("## ")[0]
+    index = page_of("troubleshooting").partition("## ")[0]
     assert {kind for kind in kinds if f"`{kind}." not in index} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("preflight.link.slow", ["preflight.link.slow"]),
+        ("warning: spark2: enp1s0f0np0 = 100: a degraded NIC. [preflight.link.slow]", ["preflight.link.slow"]),
+        ("update.", None),
+        ("came up degraded NIC", []),
+        ("a NIC that came up degraded", ["preflight.link.slow"]),
+        (
+            "NCCL WARN Call to ibv_modify_qp failed with 61 No data available",
+            ["qp_gid_index", "qp_failed", "verbs_call"],
+        ),
+        ("RuntimeError: cuda out of memory. Tried to allocate 2 GiB", ["CUDA out of memory"]),
+        ("attn.fa3_sm12x", ["attn.fa3_sm12x", "attn.fa3_sm12x"]),
+        ("serving.nccl.race", ["serving.nccl.race"]),
+    ],
+)
+def test_a_message_is_looked_up_by_its_name_its_line_or_its_words(text: str, names: list[str] | None) -> None:
+    found = [entry.names[0] for entry in troubleshooting.lookup(text)]
+    assert found == names if names is not None else len(found) > 5 and all(one.startswith(text) for one in found)
+    assert called(troubleshooting.main, text).returncode == (names == [])
 
 
 def sample(**options: Any) -> list[dict[str, Any]]:

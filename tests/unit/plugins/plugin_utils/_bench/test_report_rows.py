@@ -341,13 +341,6 @@ def test_the_findings_of_resolver_and_guards_are_shown_for_published_rows() -> N
     assert sum("resolves to the same engine as" in r.remark for r in rows) == 2
 
 
-def test_the_published_page_of_the_documentation_is_current() -> None:
-    done = called(main, *map(str, PUBLISHED))
-    assert (ROOT / "docs/published.md").read_text() == done.stdout, (
-        "run: scripts/bench_report.py plugins/sweeps/published/*.yml"
-    )
-
-
 def test_winners_become_presets_of_the_users_own_profile() -> None:
     report = from_records("mine", RECORDS)
     report.rows[0].overlay = {"preset": "mtp-3-4", "server_args": {"speculative_num_steps": 3}, "transport": "socket"}
