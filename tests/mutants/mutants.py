@@ -378,18 +378,21 @@ def copy_checkout(scratch: str) -> Path:
         if os.path.lexists(ROOT / name):
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, directory / name, follow_symlinks=False)
+    author = ("-c", "user.name=mutants", "-c", "user.email=mutants@localhost")
+    for words in (("init", "-q"), ("add", "-A"), (*author, "commit", "-qm", "Copy")):  # some tests ask git
+        _git(*words, directory=directory)
     return directory
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+def _git(*words: str, directory: Path = ROOT) -> str:
+    return subprocess.run(["git", *words], cwd=directory, capture_output=True, check=True, text=True).stdout
 
 
 def accepted(package: Path) -> set[tuple[str, str, str]]:
     """Return the keys of the mutants of a package that are listed as equivalent."""
     listed = yaml.safe_load(EQUIVALENT.read_text(encoding="utf-8")) or {}
-    entries = listed.get("/".join(package.with_suffix("").parts[1:]), [])
-    return {(entry["file"], entry["line"], entry["change"]) for entry in entries}
+    reasons = listed.get("/".join(package.with_suffix("").parts[1:]), {})
+    return {(file, line, change) for entries in reasons.values() for file, line, change in entries}
 
 
 def all_mutants(package: Path) -> list[Mutant]:
