@@ -67,7 +67,7 @@ class Day:
             before = boot_id(self.site.lab, host)
             assert text == RESTART
             on_host(self.site.lab, host, text)
-            wait_for_reboot(self.site.lab, host, before)
+            wait_for_reboot(self.site.lab, host, before, PATIENCE)
             return
         assert where == "On your machine"
         for command in text.splitlines():

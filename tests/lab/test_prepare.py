@@ -77,14 +77,18 @@ def boot_id(lab: LabCommand, host: str) -> str:
     return lab("exec", host, "--", "cat", "/proc/sys/kernel/random/boot_id", check=False)
 
 
-def wait_for_reboot(lab: LabCommand, host: str, before: str) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        ready = lab.run("ssh", "-F", lab.state / "ssh" / "config", host, "systemctl is-system-running --wait")
-        if boot_id(lab, host) not in ("", before) and ready.stdout.strip() == "running":
+def wait_for_reboot(lab: LabCommand, host: str, before: str, patience: float = 60) -> None:
+    """Wait until a host that restarts has booted and started all its units. Pods make it slow to go down."""
+    started = time.monotonic()
+    reach = ["ssh", "-F", lab.state / "ssh" / "config", host]
+    while (taken := time.monotonic() - started) < patience:
+        ready = lab.run(*reach, "systemctl is-system-running --wait").stdout.strip()
+        if (boot := boot_id(lab, host)) not in ("", before) and ready == "running":
+            print(f"{taken:.0f} s until {host} was back")
             return
         time.sleep(0.5)
-    raise AssertionError(f"{host} did not come back")
+    units = lab.run(*reach, "systemctl list-units --state=failed --plain --no-legend; systemctl list-jobs").stdout
+    raise AssertionError(f"{host} is {ready or 'silent'} after {taken:.0f} s, booted anew: {boot != before}\n{units}")
 
 
 def test_only_blocks_that_need_hardware_are_left_out() -> None:
