@@ -143,6 +143,27 @@ class LabCommand:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
 
+    def timed(self, playbook: str, **values: Any) -> str:
+        """Run a playbook, which must succeed; print its seconds and its longest tasks, and return its output."""
+        output, begun = self.state / "timed.log", time.monotonic()
+        starts: list[tuple[float, str]] = []
+        with output.open("w", encoding="utf-8") as file, output.open(encoding="utf-8") as reader, subprocess.Popen(
+            [LABCTL, "run", "--", *self.playbook(playbook, **values)], cwd=CHECKOUT,
+            env={**self.environment, "PYTHONUNBUFFERED": "1"}, stdout=file, stderr=subprocess.STDOUT,
+        ) as process:  # fmt: skip
+            while process.poll() is None and time.monotonic() < begun + RUN_LIMIT_S:
+                passed = time.monotonic() - begun
+                starts += [(passed, name) for name in re.findall(r"^TASK \[(.*)\]", reader.read(), re.MULTILINE)]
+                time.sleep(0.05)
+            process.kill()
+        said, end = output.read_text(encoding="utf-8"), time.monotonic() - begun
+        assert process.returncode == 0, said[-8000:]
+        ends = [*(at for at, _name in starts[1:]), end]
+        took = sorted(((until - at, name) for (at, name), until in zip(starts, ends, strict=True)), reverse=True)
+        longest = "".join(f"\n{seconds:6.1f} s  {name}" for seconds, name in took[:5])
+        print(f"\n{playbook}: {end:.0f} s, {len(starts)} tasks, the longest are{longest}")
+        return said
+
 
 def recap(output: str, count: str) -> dict[str, int]:
     """Return one count of a playbook's recap (``changed``, ``failed``, ...) per host."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 from documented import commands
-from labcommand import CHECKOUT, LabCommand
+from labcommand import CHECKOUT, LabCommand, recap
 from sitecommand import CACHE, Site
 
 COVERS = ("README.md", "inventory/4x-gb10-switch", "tests/unit/samples/documented.py", "playbooks/fabric_restore.yml")
@@ -80,7 +80,7 @@ def test_every_command_has_a_stage_and_every_stage_a_command() -> None:
 
 
 @pytest.mark.parametrize("stage", range(len(STAGES)), ids=STAGES)
-def test_the_commands_of_a_stage_succeed(site: Site, stage: int) -> None:
+def test_the_commands_of_a_stage_succeed(site: Site, stage: int, capsys: pytest.CaptureFixture[str]) -> None:
     given = list(dict.fromkeys(of_this_lab(site.lab, each) for each in COMMANDS if stage_of(each) == stage))
     if STAGES[stage] == "models_state=absent":
         site.play("serve_stop", profile=GROUP)
@@ -92,3 +92,7 @@ def test_the_commands_of_a_stage_succeed(site: Site, stage: int) -> None:
         return
     for command in given:
         run(site.lab, command)
+    if STAGES[stage] == r"site\.yml$":
+        with capsys.disabled():
+            counts = recap(site.lab.timed("site"), "changed")
+        assert counts == dict.fromkeys(counts, 0)
