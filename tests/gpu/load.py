@@ -254,7 +254,7 @@ class Comparison:
         self.memory = Memory(place)
         self.trial, self.size = Trial(place, place / "model", self.memory), size
         self.files = len(list((place / "model").glob("*.safetensors")))
-        self.base = self.share = 0.0
+        self.base = 0.0
         self.caches: dict[str, float] = {}
         self.place = place
 
@@ -299,12 +299,12 @@ class Comparison:
         elif self.memory.unified:
             share, before = float(f"0.{case[7:]}"), self.caches
             seen["counted_gib"] = max(taken.values())
-            seen["graphs_gib"] = round(taken.get("graphs", 0) - taken.get("caches", 0), 2)
+            seen["graphs_gib"] = round(taken["graphs"] - taken["caches"], 2)
             if before:
-                # The plan's rule: the new caches, and what came after them as it was.
-                bigger = before["caches"] + (share - self.share) * self.memory.gpu.read()[1] / 2**30
+                # The plan's rule: SGLang's share of what was left after the start, and what came after the caches.
+                bigger = before["start"] + share * self.memory.gpu.read()[1] / 2**30
                 seen["predicted_gib"] = bigger + max(before.values()) - before["caches"]
-            self.caches, self.share = taken, share
+            self.caches = taken
         if "predicted_gib" in seen:
             seen["error_percent"] = round(100 * (seen["predicted_gib"] / seen["counted_gib"] - 1), 1)
 

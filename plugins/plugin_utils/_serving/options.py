@@ -202,13 +202,15 @@ def rescaled(
 ) -> tuple[list[str], list[Finding]]:
     """Return what a load would take whose last one had other caches or another number of compilers.
 
-    SGLang's share is of what was available before that load. What came after the caches is added as it was counted.
+    SGLang's share is of what was available when its processes had started. What came after the caches is added as it
+    was counted.
     """
     memory, jobs = resolved.memory, _jobs(plan)
     rows = []
     for node, taken in _last(plan, loads, 1) if memory.get("load_gib") is not None else ():
         share = memory["static_gib"] / memory["available_gib"]
-        caches = taken["before_gib"] + share * (taken["total_gib"] - taken["before_gib"])
+        started = taken["peaks"].get("start", taken["before_gib"])
+        caches = started + share * (taken["total_gib"] - started)
         early = {name: taken["peaks"][name] for name in ("weights", "draft") if name in taken["peaks"]}
         later = {name: caches + more for name, more in after_caches(taken, jobs).items()}
         peaks = early | {"caches": caches} | later

@@ -48,6 +48,8 @@ HOLD, PAUSE = 1.5, 2.0
 ASK, ANSWER = 5.0, 2.0
 # Seconds between two writings of a phase whose memory does not grow, and the GiB of growth that are written at once.
 WRITE, GROWS_GIB = 15.0, 0.25
+# What is kept of a phase
+FIGURES = ("seconds", "taken_gib", "cached_gib")
 # What front_door.py notes before the GB that SGLang's graphs took
 TOOK = "took "
 COMPILERS = frozenset({"nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "ninja"})
@@ -134,7 +136,7 @@ class Load:
         self._drop: threading.Thread | None = None
         self._low_since: float | None = None
         self._drop_after = self._write_after = self._ask_after = float("-inf")
-        self._warms = False
+        self._warms = self._cached = False
         self._drops = 0
         self._graphs = self._compiler = 0.0
         self._written = 0.0
@@ -146,11 +148,11 @@ class Load:
             self._looked, self._before, self._left = now, self._total - left, left
         passed, fallen, self._left = now - self._looked, self._left - left, left
         changed = self._name(now)
-        if self.phase == "graphs" and "graphs" not in self._peaks and "caches" in self._peaks:
-            # They may have been allocated since the look before this one, and must not count as the graphs'.
-            caches = self._peaks["caches"]
+        if self.phase == "graphs" and "graphs" not in self._peaks and self._cached:
+            # All of them may have been allocated since the look before this one, and must not count as the graphs'.
+            caches = self._peaks.setdefault("caches", dict.fromkeys(FIGURES, 0.0))
             caches["taken_gib"] = max(caches["taken_gib"], self._total - left)
-        peak = self._peaks.setdefault(self.phase, dict.fromkeys(("seconds", "taken_gib", "cached_gib"), 0.0))
+        peak = self._peaks.setdefault(self.phase, dict.fromkeys(FIGURES, 0.0))
         peak |= {
             "seconds": peak["seconds"] + now - self._looked,
             "taken_gib": max(peak["taken_gib"], self._total - left),
@@ -192,6 +194,7 @@ class Load:
         if self.state == "loads":
             sizes = compilers(PROC)
             self._graphs, self._compiler = graphs_took(noted), max(self._compiler, *sizes, 0.0)
+            self._cached = noted.count(" caches\n") > 0
             self.phase = "compile" if sizes else "warm-up" if self._warms else last_phase(noted)
         return before != (self.phase, self.state)
 

@@ -191,10 +191,13 @@ def test_the_most_memory_of_each_phase_is_kept_beside_nccl_s_files_and_on_the_no
     assert said.proven and "90.0 of the node's 100.0 GiB were taken at most, in the phase compile" in said.message
 
 
-def test_caches_that_were_allocated_between_two_looks_do_not_count_as_graphs(node: Node) -> None:
+@pytest.mark.parametrize("seen", [True, False])
+def test_caches_that_were_allocated_between_two_looks_do_not_count_as_graphs(node: Node, seen: bool) -> None:
+    """On an H200 they took less than half a second (2026-11-30)."""
     for now, phase, available in ((0, "weights", 50), (1, "caches", 49), (2, "graphs", 20), (3, "graphs", 18)):
         node.begin(phase)
-        node.look(now, available)
+        if seen or phase != "caches":
+            node.look(now, available)
     node.status = 200
     node.look(9, 19)
     taken = {name: peak["taken_gib"] for name, peak in node.told("kept.json")["phases"].items()}
