@@ -58,7 +58,10 @@ def _install(target: Path, *words: str) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch) / "made"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
-        done = subprocess.run([*command, "--target", str(made), *words], check=False, capture_output=True, text=True)
+        # The compiled files belong beside the sources: a virtual machine mounts the directory and cannot write them.
+        own = os.environ | {"PYTHONPYCACHEPREFIX": ""}
+        command += ["--target", str(made), *words]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=own)
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:] or ["pip said nothing"]
             raise SetupError(f"{' '.join(words)} can't be installed (is a package index reachable?): {last[0]}")

@@ -1,12 +1,14 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Load a checkpoint with SGLang's own file model_loader/weight_utils.py: load_weights.py DIRECTORY THREADS.
+"""Load a checkpoint with SGLang's own file model_loader/weight_utils.py: load_weights.py DIRECTORY BEGIN.
+
+It imports PyTorch, and begins when the file BEGIN tells how many threads load; with 0 the files are mapped.
 
 Real: this file, safetensors, PyTorch, and the order of work of DefaultModelLoader, which allocates all parameters first
-and then copies each tensor that the iterator yields. Without THREADS the files are mapped. The other modules of SGLang
-are simulated, because to import them takes ten minutes of an emulated machine. The lines are those with which SGLang's
-ModelRunner begins and ends a load; front_door.py, which runs this program, reads them.
+and then copies each tensor that the iterator yields. The other modules of SGLang are simulated, because to import them
+takes ten minutes of an emulated machine. The lines are those with which SGLang's ModelRunner begins and ends a load;
+front_door.py, which runs this program, reads them.
 """
 
 from __future__ import annotations
@@ -53,8 +55,12 @@ def main() -> None:
             for name in opened.keys():  # noqa: SIM118 - it is no dictionary
                 shape = opened.get_slice(name).get_shape()
                 parameters[name] = torch.empty(shape, dtype=torch.bfloat16)
+    begin = Path(sys.argv[2])
+    log.info("PyTorch is imported")
+    while not begin.exists():
+        time.sleep(0.2)
     log.info("Load weight begin. avail mem=0 GB")
-    if threads := int(sys.argv[2]):
+    if threads := int(begin.read_text(encoding="ascii")):
         tensors = loader.buffered_multi_thread_safetensors_weights_iterator(files, threads, disable_mmap=True)
     else:
         tensors = loader.safetensors_weights_iterator(files)

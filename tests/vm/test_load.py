@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Load a checkpoint of 4 GiB with SGLang's own loader on a host of 6 GiB: with mmap it fits, without it does not.
 
+An emulated machine imports PyTorch in minutes. So the rank starts once, and every test continues from the same snapshot
+of the machine, in which the rank is about to load.
 Real: the host and its kernel, sshd, the start of a rank with its watch of the load, SGLang's loader and PyTorch.
 Simulated by load_weights.py: the rest of the server. The host has no other guard: role node_tuning has not run.
 """
@@ -10,10 +12,12 @@ Simulated by load_weights.py: the rest of the server. The host has no other guar
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +47,9 @@ MEMORY, FILES, LAYERS, STOP = 6144, 10, 4, 10
 THREADS = 8
 TENSORS = {"q": (2048, 2048), "gate": (8192, 2048), "up": (8192, 2048), "down": (2048, 8192)}
 FILE_GIB = LAYERS * sum(2 * rows * columns for rows, columns in TENSORS.values()) / 2**30
-# An emulated machine imports PyTorch in minutes.
-LOADED_S = 1500
+# Seconds for the import of PyTorch, and for a load.
+IMPORTED_S, LOADED_S = 1200, 600
+SNAPSHOT, BEGIN = "imported", "/run/gb10-test/begin"
 
 
 def checkpoint() -> dict[str, str]:
@@ -67,52 +72,96 @@ def checkpoint() -> dict[str, str]:
     return found
 
 
-def load(threads: int, stop: float) -> str:
-    watch = f"--watch-load=--port 30000 --stop {stop:g} --key k --kept /run/gb10-test/kept.json"
+def rank() -> str:
+    watch = f"--watch-load=--port 30000 --stop {STOP} --key k --kept /run/gb10-test/kept.json"
     start = f'/opt/gb10/start_rank.py --nccl-logs /run/gb10-test/nccl "{watch}" --model /var/model'
-    server = f"/usr/bin/python3 /opt/gb10/front_door.py load_weights /var/model {threads}"
+    server = f"/usr/bin/python3 /opt/gb10/front_door.py load_weights /var/model {BEGIN}"
     own = ("PYTHONPATH=/opt/sglang", "GB10_POD_IPS=127.0.0.1", "TORCHDYNAMO_DISABLE=1", "PYTHONUNBUFFERED=1")
     settings = ["WorkingDirectory=/opt/gb10", "Slice=pods.slice", f"Environment={' '.join(own)}"]
-    # A container starts with an empty /tmp.
-    settings.append("ExecStartPre=/bin/rm -rf /tmp/gb10-stacks")
     return unit(f"/usr/bin/python3 {start} -- {server}", *settings)
 
 
+class Machine:
+    """The machine, and its snapshot."""
+
+    def __init__(self, directory: Path, packages: Path) -> None:
+        self.made, self._qemu = vms.Vms(directory, 1, MEMORY), list[str]()
+        self._monitor, disk = directory / "monitor", directory / "packages.img"
+        subprocess.run(["truncate", "-s", "3G", disk], check=True)
+        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", packages, disk], check=True)
+        drive = f"file={disk},if=virtio,format=raw,readonly=on,cache=unsafe"
+        self._more = ["-drive", drive, "-monitor", f"unix:{self._monitor},server,nowait"]
+
+    def start(self) -> Host:
+        plain = vms.run
+
+        def run(*words: object) -> None:
+            if str(words[0]).startswith("qemu-system"):
+                words = (*words, *self._more)
+                self._qemu = [str(word) for word in words]
+            plain(*words)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(vms, "run", run)
+            self.made.start()
+        return Host(self.made)
+
+    def save(self) -> None:
+        """Save the machine and stop it."""
+        with socket.socket(socket.AF_UNIX) as monitor, monitor.makefile("rwb", buffering=0) as stream:
+            monitor.connect(str(self._monitor))
+            stream.write(f"savevm {SNAPSHOT}\nquit\n".encode())
+            said = stream.read().decode(errors="replace")
+        assert "Error" not in said, said
+
+    def again(self) -> Host:
+        """Continue from the snapshot."""
+        self.stop()
+        vms.run(*self._qemu, "-loadvm", SNAPSHOT)
+        self.made.wait(120)
+        return Host(self.made)
+
+    def stop(self) -> None:
+        """Stop the machine, and wait until it has released its disk."""
+        pidfile = self.made.vms[0].pidfile
+        process = Path("/proc", pidfile.read_text().strip(), "fd") if pidfile.exists() else None
+        self.made.stop()
+        with suppress(OSError):
+            while process and any(process.iterdir()):
+                time.sleep(0.1)
+        (self.made.state / "mux").unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    directory = tmp_path_factory.mktemp("load")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     release = unpack(RELEASE)
-    packages, disk = prepare(release, CACHE)[-1], directory / "packages.img"
-    subprocess.run(["truncate", "-s", "3G", disk], check=True)
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", packages, disk], check=True)
-    made, plain = vms.Vms(directory, 1, MEMORY), vms.run
-
-    def with_disk(*words: object) -> None:
-        more = ("-drive", f"file={disk},if=virtio,format=raw,readonly=on,cache=unsafe")
-        plain(*words, *(more if str(words[0]).startswith("qemu-system") else ()))
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(vms, "run", with_disk)
-        try:
-            made.start()
-            yield prepared(Host(made), release)
-        finally:
-            made.stop()
+    made = Machine(tmp_path_factory.mktemp("load"), prepare(release, CACHE)[-1])
+    try:
+        host = made.start()
+        prepared(host, release)
+        host.do("systemctl start rank")
+        print(f"PyTorch was imported within {host.wait(says('PyTorch is imported'), IMPORTED_S):.0f} s")
+        made.save()
+        yield made
+    finally:
+        made.stop()
 
 
-def prepared(host: Host, release: Path) -> Host:
+@pytest.fixture
+def host(machine: Machine) -> Host:
+    return machine.again()
+
+
+def prepared(host: Host, release: Path) -> None:
     files = ROOT / "roles/sglang/files"
-    headers = checkpoint()
     host.put(
         {
             **{f"opt/gb10/{name}": (files / name).read_text() for name in PROGRAMS},
             "opt/gb10/load_weights.py": (ROOT / "tests/vm/load_weights.py").read_text(),
             "opt/weight_utils.py": (release / "sglang/srt/model_loader/weight_utils.py").read_text(),
-            **{f"{name}.header": text for name, text in headers.items()},
+            **{f"{name}.header": text for name, text in checkpoint().items()},
             "etc/systemd/system/neighbour.service": unit("/usr/bin/sleep infinity"),
-            "etc/systemd/system/mapped.service": load(0, STOP),
-            "etc/systemd/system/watched.service": load(THREADS, STOP),
-            "etc/systemd/system/alone.service": load(THREADS, 0),
+            "etc/systemd/system/rank.service": rank(),
         }
     )
     whole = int(FILE_GIB * 2**30)
@@ -128,33 +177,39 @@ def prepared(host: Host, release: Path) -> Host:
         "    header.unlink()\n"
         "END"
     )
-    return host
 
 
-def ledger(host: Host) -> Any:
-    return json.loads(host.do("cat /run/gb10-test/nccl/load.json"))
+def says(line: str) -> str:
+    return f"journalctl -o cat -u rank | grep -q '{line}'"
+
+
+def begin(host: Host, threads: int) -> None:
+    host.do(f"echo {threads} > {BEGIN}.new; mv {BEGIN}.new {BEGIN}")
+
+
+def ledger(host: Host) -> tuple[Any, dict[str, float]]:
+    """Return what the watch told, and the most GiB that were taken in each phase."""
+    told = json.loads(host.do("cat /run/gb10-test/nccl/load.json"))
+    return told, {name: peak["taken_gib"] for name, peak in told["phases"].items()}
 
 
 def test_with_mmap_the_load_fits_as_predicted(host: Host) -> None:
     with Ssh(host.vm) as ssh:
-        host.do("systemctl start mapped")
-        seconds = host.wait("journalctl -u mapped | grep -q 'Load weight end'", LOADED_S)
-    told = ledger(host)
-    taken = {name: peak["taken_gib"] for name, peak in told["phases"].items()}
+        begin(host, 0)
+        seconds = host.wait(says("Load weight end"), LOADED_S)
+    told, taken = ledger(host)
     predicted = taken["start"] + FILES * FILE_GIB
     print(f"with mmap: {seconds:.0f} s, {taken}, predicted {predicted:.2f} of {told['total_gib']} GiB")
-    host.do("systemctl stop mapped")
     assert predicted == pytest.approx(taken["weights"], rel=0.15)
     assert max(ssh.seconds) < SOON
 
 
 def test_without_mmap_the_load_is_ended_and_the_host_and_other_services_go_on(host: Host) -> None:
     with Ssh(host.vm) as ssh:
-        host.do("systemctl start watched")
-        seconds = host.wait("! systemctl is-active watched", LOADED_S)
-    said = host.do("journalctl -o cat -u watched; journalctl -o cat -k | grep -i 'out of memory'; true")
-    told = ledger(host)
-    taken = {name: peak["taken_gib"] for name, peak in told["phases"].items()}
+        begin(host, THREADS)
+        seconds = host.wait("! systemctl is-active rank", LOADED_S)
+    said = host.do("journalctl -o cat -u rank; journalctl -o cat -k | grep -i 'out of memory'; true")
+    told, taken = ledger(host)
     # min(2 * 8 + 1, 2 * 10) - min(8 + 1, 10) files beside the weights, as the plan says
     predicted = taken["start"] + (FILES + 8) * FILE_GIB
     print(f"without mmap: {seconds:.0f} s, {taken}, predicted {predicted:.2f} of {told['total_gib']} GiB\n{said}")
@@ -166,14 +221,14 @@ def test_without_mmap_the_load_is_ended_and_the_host_and_other_services_go_on(ho
 
 
 def test_without_the_watch_the_kernel_has_to_end_the_load(host: Host) -> None:
+    host.do("kill -KILL $(systemctl show -p MainPID --value rank | xargs pgrep -f watch_load.py -P)")
+    killed = "journalctl -o cat -k | grep -c 'Out of memory: Killed process'"
     with Ssh(host.vm) as ssh:
-        host.do("systemctl start alone")
+        begin(host, THREADS)
         begun = time.monotonic()
-        while time.monotonic() - begun < LOADED_S and SILENT not in ssh.seconds:
-            if "yes" not in host.do("systemctl is-active --quiet alone && echo yes", ok=False):
-                break
-            time.sleep(2)
-    print(f"without the watch: {time.monotonic() - begun:.0f} s; {host.console()[-400:]}")
-    killed = host.do("journalctl -o cat -k | grep -c 'Out of memory: Killed process'; true", ok=False)
-    print(f"the kernel has killed {killed or 'nobody knows how many'} processes")
-    assert SILENT in ssh.seconds or killed != "0"
+        # A host that does not answer ends the loop.
+        with suppress(subprocess.TimeoutExpired):
+            while SILENT not in ssh.seconds and host.do(killed, ok=False) in {"", "0"}:
+                assert time.monotonic() - begun < LOADED_S, host.look()
+                time.sleep(1)
+    print(f"without the watch: after {time.monotonic() - begun:.0f} s; {host.console()[-400:]}")
