@@ -77,24 +77,32 @@ def requirements(metadata: str) -> dict[str, str]:
     return {name: f"{name}{wanted.strip()}" for name, wanted in PINS.findall(metadata)}
 
 
-def prepare(release: Path, cache: Path) -> list[Path]:
-    """Return the directories that Python's path needs for a release's resolver; create the missing ones."""
+def packages(cache: Path) -> Path:
+    """Return the directory of torch and of what SGLang imports; create it if it is missing."""
     if sys.version_info[:2] != PYTHON:
         found = sys.version.split()[0]
         raise SetupError(f"this is Python {found}; use 3.13: .venv/bin/python, where `make venv` found it")
-    for name in JIT_SOURCES:
-        if (release / name).is_dir():
-            for part in ("include", "csrc"):
-                (release / name / part).mkdir(exist_ok=True)
     key = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:12]
     torch = cache / f"torch-{key}"
-    pins = requirements(next(release.glob("sglang-*.dist-info/METADATA")).read_text(encoding="utf-8"))
-    overlay = cache / f"{pins['transformers'].replace('==', '-')}"
     with (cache / "environment.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not torch.exists():
             print("torch and what SGLang imports: 0.6 GB from the package index, once", file=sys.stderr, flush=True)
             _install(torch, "-r", str(REQUIREMENTS))
+    return torch
+
+
+def prepare(release: Path, cache: Path) -> list[Path]:
+    """Return the directories that Python's path needs for a release's resolver; create the missing ones."""
+    torch = packages(cache)
+    for name in JIT_SOURCES:
+        if (release / name).is_dir():
+            for part in ("include", "csrc"):
+                (release / name / part).mkdir(exist_ok=True)
+    pins = requirements(next(release.glob("sglang-*.dist-info/METADATA")).read_text(encoding="utf-8"))
+    overlay = cache / f"{pins['transformers'].replace('==', '-')}"
+    with (cache / "environment.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not overlay.exists():
             print(f"{pins['transformers']} for {release.name}", file=sys.stderr, flush=True)
             _install_transformers(overlay, pins["transformers"])

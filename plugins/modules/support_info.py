@@ -29,12 +29,23 @@ options:
     description: Root of the host's file system.
     type: path
     default: /
+  around:
+    description:
+      - A time in UTC, as V(2026-11-30 02:00:00). Only what the kernel said about the GPU, PCIe, the fabric and memory
+        from ten minutes before it until a minute after is read, in whichever boot, and returned as RV(msg).
+      - The user needs no sudo, if group C(adm) or C(systemd-journal) has it.
+    type: str
 """
 
 EXAMPLES = r"""
 - name: Read the host for a support bundle
   gb10.cluster.support_info:
   register: support_bundle_host
+
+- name: Read what the kernel said before a hang
+  gb10.cluster.support_info:
+    around: "2026-11-30 02:00:00"
+  register: kernel
 """
 
 RETURN = r"""
@@ -46,8 +57,13 @@ missing:
   description: Why a text, or a part of it, is missing, by the name of the text.
   returned: always
   type: dict
+msg:
+  description: What the kernel said, the first ten lines, or why that can't be read.
+  returned: with O(around)
+  type: str
 """
 
+import datetime
 import errno
 import os
 import re
@@ -95,8 +111,13 @@ FILES: Mapping[str, tuple[str, Sequence[str]]] = {
     "virtual_functions": ("sysfs", ["class/net/*/device/sriov_numvfs", "class/net/*/mtu", "class/net/*/speed"]),
     "group_logs": ("group_logs", ["*/*/*", "*/*/*/*"]),
 }
-ERRORS = re.compile(r"NVRM|Xid|AER|pcieport|mlx5_core.*(?:err|fail|warn)|Out of memory|oom-kill|hung|lockup", re.I)
+ERRORS = re.compile(
+    r"NVRM|Xid|AER|pcieport|mlx5_core.*(?:err|fail|warn|Link down)|Out of memory|oom-kill|hung|lockup", re.I
+)
 """The lines of the kernel's log that go into a file of their own."""
+BEFORE, AFTER = datetime.timedelta(minutes=10), datetime.timedelta(minutes=1)
+AROUND, WIDTH = 10, 240
+"""Lines and characters that are kept of the kernel's log around a time; the first ones tell the cause."""
 
 # Of K3s and RKE2
 SECRET_FILES = {"lib": "rancher/*/server/*token", "etc": "rancher/*/*token"}
@@ -200,6 +221,24 @@ def gather(run: Run, roots: Mapping[str, Path], limit: int) -> tuple[dict[str, s
     return found, missing
 
 
+def around(run: Run, when: str) -> str:
+    """Return what the kernel said around a time, or why that can't be read."""
+    try:
+        middle = datetime.datetime.strptime(when, "%Y-%m-%d %H:%M:%S")
+    except ValueError as error:
+        return str(error)
+    # journalctl's own option for the kernel's log shows only this boot.
+    words = ["journalctl", "_TRANSPORT=kernel", f"--since={middle - BEFORE} UTC", f"--until={middle + AFTER} UTC"]
+    status, output, error = run([*words, "--output=short-iso", "--no-pager"])
+    # It also succeeds for a user who sees only the messages of his own programs.
+    if status != 0 or "not seeing messages" in error:
+        said = redact(" ".join(error.split())[:WIDTH]) or "journalctl is not installed, or failed"
+        return f"it cannot be read: {said}"
+    lines = [line[:WIDTH] for line in redact(output).splitlines() if ERRORS.search(line)]
+    more = [f"and {len(lines) - AROUND} more lines"] if len(lines) > AROUND else []
+    return "\n".join([*lines[:AROUND], *more]) or "nothing about the GPU, PCIe, the fabric or memory"
+
+
 PLACES = {"proc": "proc", "etc": "etc", "lib": "var/lib"}
 # A command that takes longer, for example on a host whose GPU driver hangs, is recorded as missing.
 SECONDS = "30"
@@ -212,6 +251,7 @@ def main() -> None:
             "root": {"type": "path", "default": "/"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "limit_kib": {"type": "int", "default": 512},
+            "around": {"type": "str"},
         },
         supports_check_mode=True,
     )
@@ -223,6 +263,8 @@ def main() -> None:
         status, output, error = module.run_command(["timeout", SECONDS, program, *command[1:]])
         return status, output, error
 
+    if module.params["around"]:
+        module.exit_json(changed=False, texts={}, missing={}, msg=around(run, module.params["around"]))
     root = Path(module.params["root"])
     places = PLACES | {"group_logs": module.params["log_dir"].lstrip("/")}
     roots = {"sysfs": Path(module.params["sysfs_root"])} | {name: root / place for name, place in places.items()}

@@ -137,7 +137,8 @@ def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node:
     print(f"{what}: ready again after {cluster.wait_ready(before, NODES):.0f} s")
     if signal == "STOP":
         # Workers are asked through the network policy of the namespace.
-        assert "Last hang: [" in cluster.play("serve_status", instance=GROUP)
+        shown = cluster.play("serve_status", instance=GROUP)
+        assert "Last hang: [" in shown and "The kernel's log around the last hang:" in shown
         said = cluster.kubectl("logs", f"deploy/{GROUP}-supervisor")
         assert "why the group hung: rank 1: its process front_door.py is stopped (state T)" in said
 

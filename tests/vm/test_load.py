@@ -27,7 +27,7 @@ from test_memory import SILENT, SOON, Host, Ssh, unit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from _sglang_environment import prepare
+from _sglang_environment import packages
 from sglang_catalogue import CACHE, unpack
 
 COVERS = (
@@ -84,11 +84,11 @@ def rank() -> str:
 class Machine:
     """The machine, and its snapshot."""
 
-    def __init__(self, directory: Path, packages: Path) -> None:
+    def __init__(self, directory: Path, site: Path) -> None:
         self.made, self._qemu = vms.Vms(directory, 1, MEMORY), list[str]()
         self._monitor, disk = directory / "monitor", directory / "packages.img"
         subprocess.run(["truncate", "-s", "3G", disk], check=True)
-        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", packages, disk], check=True)
+        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", site, disk], check=True)
         drive = f"file={disk},if=virtio,format=raw,readonly=on,cache=unsafe"
         self._more = ["-drive", drive, "-monitor", f"unix:{self._monitor},server,nowait"]
 
@@ -135,7 +135,7 @@ class Machine:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     release = unpack(RELEASE)
-    made = Machine(tmp_path_factory.mktemp("load"), prepare(release, CACHE)[-1])
+    made = Machine(tmp_path_factory.mktemp("load"), packages(CACHE))
     try:
         host = made.start()
         prepared(host, release)

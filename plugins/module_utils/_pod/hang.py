@@ -100,6 +100,10 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
     if not found:
         said = "NCCL knows of no rank that is behind" if told else "NCCL told nothing (RAS answers from 2.28.7 on)"
         found = [f"nothing was found: no process has ended or is stopped, every rail has its link, and {said}"]
+        if dumb := [str(rank.number) for rank in ranks if rank.gpu.get("tells_faults") is False]:
+            found.append(
+                f"NVML tells no faults of the GPU of rank {', '.join(dumb)} (Xid): only its kernel log has them"
+            )
     return list(dict.fromkeys(found))
 
 

@@ -129,6 +129,14 @@ def of_gpu(base: Path) -> _Counts:
         return {}
 
 
+def is_mute(base: Path) -> bool:
+    """Return whether NVML refused to tell the faults of the GPU, or ended to; the server owns the file."""
+    try:
+        return of_gpus(base)["tells_faults"] is False
+    except (OSError, LookupError, TypeError, ValueError, RecursionError):
+        return False
+
+
 def hot(sysfs_root: str) -> Iterator[str]:
     """Yield the thermal zones of the node whose temperature reached a limit at which it slows down or stops."""
     for zone in sorted(Path(sysfs_root, "class/thermal").glob("thermal_zone*")):
@@ -221,6 +229,8 @@ class Health:
         if self._hot:
             told.append(f"the node was {self._hot} times at a limit of its temperature")
         said = f"since {timestamp(self._began)} " + ("; ".join(told) if told else "nothing was counted")
+        if is_mute(self._base):
+            said += "; NVML tells no faults of the GPU (Xid), so only the node's kernel log has them"
         return Condition(not told, "Degraded" if told else "Healthy", said)
 
     def _publish(self, condition: Condition, now: float) -> None:

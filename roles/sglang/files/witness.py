@@ -91,18 +91,18 @@ class Gpus:
         made = nvml.nvmlEventSetCreate(ctypes.byref(self._events)) == 0
         # A GPU or MIG slice that tells no faults still tells its clocks.
         told = [nvml.nvmlDeviceRegisterEvents(each, ctypes.c_ulonglong(XID), self._events) for each in self._devices]
-        self._tells = made and 0 in told
+        self.tells_faults = made and 0 in told
 
     def look(self) -> None:
         """Wait for a fault, and then look at the clocks."""
         until = time.monotonic() + GPU_EVERY
-        while self._tells and (left := until - time.monotonic()) > 0:
+        while self.tells_faults and (left := until - time.monotonic()) > 0:
             fault = Fault()
             status = self._nvml.nvmlEventSetWait_v2(self._events, ctypes.byref(fault), max(1, int(1000 * left)))
             if status == 0:
                 self.xid[fault.code] = self.xid.get(fault.code, 0) + 1
             elif status != NOT_YET:
-                self._tells = False
+                self.tells_faults = False
         time.sleep(max(0.0, until - time.monotonic()))
         self.now = [self._read(device) for device in self._devices[:GPUS]]
         for name in {name for now in self.now for name in slowed(now)}:
@@ -141,8 +141,8 @@ def watch_gpus(base: Path, load: Callable[[str], Any] = ctypes.CDLL) -> None:
         gpus, new = Gpus(load("libnvidia-ml.so.1")), base / f"{GPU}.new"
         while True:
             gpus.look()
-            told = {"xid": gpus.xid, "seconds": gpus.seconds, "now": gpus.now, "at": int(time.time())}
-            new.write_text(json.dumps(told), encoding="ascii")
+            told = {"xid": gpus.xid, "tells_faults": gpus.tells_faults, "seconds": gpus.seconds, "now": gpus.now}
+            new.write_text(json.dumps(told | {"at": int(time.time())}), encoding="ascii")
             # The sidecar runs as another user.
             new.chmod(0o644)
             new.replace(base / GPU)

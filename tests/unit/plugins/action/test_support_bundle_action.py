@@ -175,6 +175,32 @@ def test_a_host_tells_what_explains_a_fault_and_no_secret(host: dict[str, Any]) 
     assert "tp_size=4" in log and "via NET/IB/0" in log and "https://<removed>@registry.example" in log
 
 
+T = "2026-11-30 02:00:00"
+HINT = "Hint: You are currently not seeing messages from other users and the system."
+XID = "2026-11-30T01:55:00+00:00 spark1 kernel: NVRM: Xid (PCI:000f:01:00): 119, Timeout after 6s"
+DOWN = "2026-11-30T01:55:00+00:00 spark1 kernel: mlx5_core 0000:01:00.0 enp1s0f0np0: Link down"
+
+
+@pytest.mark.parametrize(
+    ("when", "answer", "said"),
+    [
+        (T, (0, f"{XID}\nx kernel: usb 1-1: new device\n{DOWN}\n", ""), f"{XID}\n{DOWN}"),
+        (T, (0, "-- No entries --\n", ""), "nothing about the GPU, PCIe, the fabric or memory"),
+        (T, (0, f"{XID}\n" * 90, ""), "\n".join([XID] * 10 + ["and 80 more lines"])),
+        (T, (0, f"{XID} password={SECRETS['registry']}{'x' * 999}\n", ""), f"{XID} password=<removed>"),
+        (T, (0, XID, f"{HINT}\n   Users in groups 'adm'"), f"it cannot be read: {HINT} Users in groups 'adm'"),
+        (T, (1, "", "No journal files were opened due to insufficient permissions.\n"),
+         "it cannot be read: No journal files were opened due to insufficient permissions."),
+        (T, (None, "", ""), "it cannot be read: journalctl is not installed, or failed"),
+        ("rank 1: stopped", (0, XID, ""), "time data 'rank 1: stopped' does not match format '%Y-%m-%d %H:%M:%S'"),
+    ],
+)  # fmt: skip
+def test_the_kernel_s_log_around_a_hang(when: str, answer: tuple[int | None, str, str], said: str) -> None:
+    asked: list[Any] = []
+    assert support_info.around(lambda words: asked.append(words) or answer, when) == said
+    assert not asked or asked[0][2:4] == ["--since=2026-11-30 01:50:00 UTC", "--until=2026-11-30 02:01:00 UTC"]
+
+
 def test_only_the_end_of_a_long_log_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     logs = tmp_path / "srv/logs/a/b"
     logs.mkdir(parents=True)

@@ -101,6 +101,14 @@ CASES: dict[str, tuple[list[Any], str]] = {
         "rank 1: its GPU has reported Xid 79 since the server's start; "
         "rank 1: its GPU has reported Xid ?? x ?? since the server's start",
     ),
+    "NVML tells no faults": (
+        [
+            rank(communicators=ALIKE),
+            *[rank() | {"gpu": {"xid": {}, "tells_faults": tells}} for tells in (False, True, 0)],
+        ],
+        f"{NOTHING}knows of no rank that is behind; "
+        "NVML tells no faults of the GPU of rank 1 (Xid): only its kernel log has them",
+    ),
     "a GPU is slow, and another one's driver hangs": (
         [
             gpu(mhz=2400, busy_percent=100),

@@ -93,6 +93,9 @@ class Node:
         return last.message.removeprefix(f"since {STARTED} ")
 
 
+MUTE = "NVML tells no faults of the GPU (Xid), so only the node's kernel log has them"
+
+
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path, monkeypatch)
@@ -142,6 +145,13 @@ def test_a_fault_is_told_with_its_rail_and_since_when(fault: object, said: str, 
     fault(node)
     assert node.step(100.0) == said
     assert node.api.events == ([] if said == "nothing was counted" else ["HealthDegraded"])
+
+
+@pytest.mark.parametrize(("tells", "said"), [(True, ""), (False, f"; {MUTE}"), ("no", "")])
+def test_a_driver_that_tells_no_faults_is_named(tells: object, said: str, node: Node) -> None:
+    node.gpu(tells_faults=tells)
+    # A message that grows is written every ten minutes.
+    assert node.step(1000.0) == f"nothing was counted{said}"
 
 
 def test_a_day_has_its_errors_but_ten_days_may_have_more(node: Node) -> None:
