@@ -63,25 +63,31 @@ snapshot:
 """
 
 import json
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
 
 _BESIDE = ".gb10-restore"
-_PLAN = "existed.json"
+_RECORD = "existed.json"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Files and directories that are exchanged, by their names in ``directory``."""
+    """Files and directories below ``root`` that are exchanged, by their names in ``directory``.
 
+    Names of a place that is not ``whole`` stay if the backup lacks them.
+    """
+
+    root: Path
     directory: Path
     names: tuple[str, ...]
+    whole: bool = False
 
     @property
     def beside(self) -> Path:
@@ -93,113 +99,136 @@ class Place:
         """Where the old state is kept."""
         return self.beside / "old"
 
-
-def places(root: Path, data_dir: str) -> list[Place]:
-    """Return the places of a server: its state, its configuration, and the password of its node."""
-    return [
-        Place(root / data_dir.strip("/") / "server", k3s_archive.STATE),
-        *(
-            Place((root / path).parent, ((root / path).name,))
-            for path in (k3s_archive.CONFIG_DIR, k3s_archive.PASSWORD)
-        ),
-    ]
+    @property
+    def new(self) -> Path:
+        """Where the new state is unpacked."""
+        return self.beside / "new" / self.directory.relative_to(self.root)
 
 
-def replace(root: Path, data_dir: str, source: Path) -> str:
-    """Replace the state by that of the archive; return the path of its newest snapshot below ``root``, or "".
+@dataclass(frozen=True)
+class Seen:
+    """The names that are in a place, in its old state and in its new one, and the snapshots that only the old one has.
 
-    Raise archive.Refused or archive.Damaged before anything of the state has moved. An older exchange that was neither
-    settled nor put back is put back first.
+    ``existed`` tells of each exchanged name whether it was there before; it is None if no exchange began.
     """
-    found = places(root, data_dir)
-    put_back(found)
-    server = found[0].directory
+
+    here: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    staged: frozenset[str] = frozenset()
+    existed: Mapping[str, bool] | None = None
+    beside: bool = False
+    snapshots: tuple[str, ...] = ()
+
+
+class Step(NamedTuple):
+    """One change: ``record`` writes what existed, ``move`` renames a path to its target, ``remove`` deletes it."""
+
+    action: Literal["record", "move", "remove"]
+    path: Path
+    target: Path | None = None
+    existed: Mapping[str, bool] | None = None
+
+
+def places(root: Path, data_dir: str, names: Sequence[str] = k3s_archive.STATE) -> list[Place]:
+    """Return the places of a server: its state, its configuration, and the password of its node."""
+    files = (root / k3s_archive.CONFIG_DIR, root / k3s_archive.PASSWORD)
+    server = Place(root, root / data_dir.strip("/") / "server", tuple(names), whole=True)
+    return [server, *(Place(root, path.parent, (path.name,)) for path in files)]
+
+
+def observe(place: Place) -> Seen:
+    """Return what there is of a place."""
+    record, now = place.old / _RECORD, place.directory / k3s_archive.SNAPSHOTS
+    existed = json.loads(record.read_text(encoding="utf-8")) if record.exists() else None
+    names = {*place.names, *(existed or {})}
+    here, kept, staged = (
+        frozenset(name for name in names if os.path.lexists(directory / name))
+        for directory in (place.directory, place.old, place.new)
+    )
+    snapshots = sorted(_names(place.old / k3s_archive.SNAPSHOTS) - _names(now)) if now.is_dir() else []
+    return Seen(here, kept, staged, existed, place.beside.exists(), tuple(snapshots))
+
+
+def _names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+
+
+def steps(state: str, found: Iterable[tuple[Place, Seen]]) -> Iterator[Step]:
+    """Yield the steps to a state.
+
+    The record stands before anything moves, so that ``kept`` repairs an exchange that was interrupted at any step. An
+    older state that was kept stays the kept one when ``aside`` comes again: what is there now is the rest of a failure.
+    """
+    for place, seen in found:
+        if state == "settled":
+            snapshots = place.old / k3s_archive.SNAPSHOTS, place.directory / k3s_archive.SNAPSHOTS
+            yield from (Step("move", snapshots[0] / name, snapshots[1] / name) for name in seen.snapshots)
+        elif state == "kept":
+            for name, existed in (seen.existed or {}).items():
+                if name in seen.here and (name in seen.kept or not existed):
+                    yield Step("remove", place.directory / name)
+                if name in seen.kept:
+                    yield Step("move", place.old / name, place.directory / name)
+        elif state == "aside" and seen.existed is not None:
+            yield from (Step("remove", place.directory / name) for name in place.names if name in seen.here)
+        elif state == "replaced" or seen.here:
+            names = [name for name in place.names if place.whole or name in seen.staged]
+            yield Step("record", place.old / _RECORD, None, {name: name in seen.here for name in names})
+            yield from (Step("move", place.directory / name, place.old / name) for name in names if name in seen.here)
+            yield from (Step("move", place.new / name, place.directory / name) for name in names if name in seen.staged)
+        if state in ("kept", "settled") and seen.beside:
+            yield Step("remove", place.beside)
+
+
+def apply(todo: Iterable[Step]) -> None:
+    """Run the steps."""
+    for action, path, target, existed in todo:
+        if action == "record":
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.parent.parent.chmod(0o700)
+            path.with_suffix(".part").write_text(json.dumps(existed), encoding="utf-8")
+            path.with_suffix(".part").rename(path)
+        elif target:
+            path.rename(target)
+        else:
+            _remove(path)
+
+
+def unpack(found: Sequence[Place], data_dir: str, source: Path) -> str:
+    """Unpack the new state beside the old one; return the path of its newest snapshot, or "".
+
+    Raise archive.Refused or archive.Damaged, and leave nothing, if the archive is no backup.
+    """
     for place in found:
         place.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.rmtree(place.beside, ignore_errors=True)
         (place.beside / "new").mkdir(parents=True, mode=0o700)
         place.beside.chmod(0o700)
-    below = {place: str(place.directory.relative_to(root)) for place in found}
-    targets = {f"{below[place]}/{name}": place.beside / "new" for place in found for name in place.names}
+    server, root = found[0].directory, found[0].root
+    targets = {
+        f"{place.directory.relative_to(root)}/{name}": place.beside / "new" for place in found for name in place.names
+    }
     try:
         content = k3s_archive.unpack(source, data_dir, targets)
     except (k3s_archive.Refused, k3s_archive.Damaged, OSError):
-        for place in found:
-            shutil.rmtree(place.beside, ignore_errors=True)
+        apply(Step("remove", place.beside) for place in found)
         raise
-    for place in found:
-        new = place.beside / "new" / below[place]
-        # An archive of before the password was saved leaves that of the node; one without configuration, too.
-        names = place.names if place.directory == server else tuple(n for n in place.names if (new / n).exists())
-        _set_aside(place, names)
-        for name in names:
-            if (new / name).exists():
-                (new / name).rename(place.directory / name)
     newest = k3s_archive.snapshots(content, data_dir)[-1:]
     return str(server / k3s_archive.SNAPSHOTS / newest[0]) if newest else ""
 
 
-def set_aside(root: Path, data_dir: str, names: Sequence[str]) -> bool:
-    """Move these parts of the server's state away; an older state that was kept stays the kept one. Tell of a change.
-
-    K3s refuses to join a restored cluster with certificates, credentials or a datastore of before.
-    """
-    place = Place(root / data_dir.strip("/") / "server", tuple(names))
-    if (place.old / _PLAN).exists():
-        left = [place.directory / name for name in names]
-        changed = any(path.exists() for path in left)
-        for path in left:
-            _remove(path)
-        return changed
-    if not any((place.directory / name).exists() for name in names):
-        return False
-    _set_aside(place, names)
-    return True
-
-
-def _set_aside(place: Place, names: Sequence[str]) -> None:
-    place.old.mkdir(parents=True, exist_ok=True, mode=0o700)
-    place.beside.chmod(0o700)
-    existed = {name: (place.directory / name).exists() for name in names}
-    # Written before anything moves, so that an interrupted exchange is known.
-    plan = place.old / _PLAN
-    plan.with_suffix(".part").write_text(json.dumps(existed), encoding="utf-8")
-    plan.with_suffix(".part").rename(plan)
-    for name in names:
-        if existed[name]:
-            (place.directory / name).rename(place.old / name)
-
-
-def put_back(found: Sequence[Place]) -> bool:
-    """Return to the state that was kept, whatever stands in its place now; tell whether there was one."""
-    changed = False
-    for place in found:
-        plan = place.old / _PLAN
-        if plan.exists():
-            for name, existed in json.loads(plan.read_text(encoding="utf-8")).items():
-                if (place.old / name).exists():
-                    _remove(place.directory / name)
-                    (place.old / name).rename(place.directory / name)
-                elif not existed:
-                    _remove(place.directory / name)
-            changed = True
-        shutil.rmtree(place.beside, ignore_errors=True)
-    return changed
-
-
-def settle(found: Sequence[Place]) -> bool:
-    """Delete the state that was kept, except snapshots of etcd that the new one lacks; tell of a change."""
-    changed = False
-    for place in found:
-        kept, now = place.old / k3s_archive.SNAPSHOTS, place.directory / k3s_archive.SNAPSHOTS
-        if kept.is_dir() and now.is_dir():
-            for path in kept.iterdir():
-                if not (now / path.name).exists():
-                    path.rename(now / path.name)
-        if place.beside.exists():
-            shutil.rmtree(place.beside)
-            changed = True
-    return changed
+def converge(state: str, found: Sequence[Place], data_dir: str, source: Path | None, check: bool) -> tuple[bool, str]:
+    """Bring the places to a state; return whether that changes something, and the newest snapshot of a backup."""
+    snapshot = ""
+    if state == "replaced":
+        if check or source is None:
+            return True, snapshot
+        # An older exchange that was neither settled nor put back.
+        apply([*steps("kept", [(place, observe(place)) for place in found])])
+        snapshot = unpack(found, data_dir, source)
+    todo = [*steps(state, [(place, observe(place)) for place in found])]
+    if not check:
+        apply(todo)
+    return bool(todo), snapshot
 
 
 def _remove(path: Path) -> None:
@@ -226,23 +255,16 @@ def main() -> None:
         required_if=[("state", "replaced", ["src"])],
         supports_check_mode=True,
     )
-    root, data_dir, state = Path(module.params["root"]), module.params["data_dir"], module.params["state"]
-    result: dict[str, Any] = {"changed": True, "snapshot": ""}
-    if module.check_mode:
-        module.exit_json(**result)
-    found = places(root, data_dir)
+    params, source = module.params, module.params["src"]
+    state, found = params["state"], places(Path(params["root"]), params["data_dir"])
+    if state == "aside":
+        # K3s refuses to join a restored cluster with certificates, credentials or a datastore of before.
+        found = places(Path(params["root"]), params["data_dir"], params["names"])[:1]
     try:
-        if state == "replaced":
-            result["snapshot"] = replace(root, data_dir, Path(module.params["src"]))
-        elif state == "aside":
-            result["changed"] = set_aside(root, data_dir, module.params["names"])
-        elif state == "kept":
-            result["changed"] = put_back(found)
-        else:
-            result["changed"] = settle(found)
+        changed, snapshot = converge(state, found, params["data_dir"], source and Path(source), module.check_mode)
     except (k3s_archive.Refused, k3s_archive.Damaged, OSError) as error:
         module.fail_json(msg=f"The state of this server was not exchanged: {error}", changed=False)
-    module.exit_json(**result)
+    module.exit_json(changed=changed, snapshot=snapshot)
 
 
 if __name__ == "__main__":

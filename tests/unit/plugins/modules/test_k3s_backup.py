@@ -115,7 +115,7 @@ def test_a_running_server_is_saved_and_restored(root: Path, database: sqlite3.Co
     database.commit()
     database.close()
     (root / SERVER / "tls/server-ca.key").write_text("of another cluster")
-    exchange.replace(root, DATA, dest)
+    exchange.converge("replaced", exchange.places(root, DATA), DATA, dest, False)
     assert rows(root) == 500
     assert (root / SERVER / "tls/server-ca.key").read_text() == f"{SERVER}/tls/server-ca.key"
     assert not list((root / SERVER / "db").glob("state.db-*"))

@@ -9,6 +9,7 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
@@ -54,22 +55,77 @@ def backup(tmp_path: Path, names: set[str]) -> Path:
     return tmp_path / "a.gz"
 
 
+def run(state: str, host: Path, source: Path | None = None, names: tuple[str, ...] = ()) -> tuple[bool, str]:
+    """Run the module's work twice, first in check mode, which must promise the change and leave the files."""
+    found = exchange.places(host, DATA, names)[:1] if names else exchange.places(host, DATA)
+    before = files(host)
+    promised, _snapshot = exchange.converge(state, found, DATA, source, True)
+    assert files(host) == before
+    changed, snapshot = exchange.converge(state, found, DATA, source, False)
+    assert changed == promised
+    return changed, snapshot
+
+
+PLACE = exchange.Place(Path("/"), Path("/s"), ("db", "tls"), whole=True)
+B = "/s/.gb10-restore"
+OF_DB = {"db": True, "tls": False}
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "expected"),
+    [
+        ("replaced", {}, [f"record {B}/old/existed.json"]),
+        (
+            "replaced",
+            {"here": {"db"}, "staged": {"db", "tls"}},
+            [
+                f"record {B}/old/existed.json",
+                f"move /s/db {B}/old/db",
+                f"move {B}/new/s/db /s/db",
+                f"move {B}/new/s/tls /s/tls",
+            ],
+        ),
+        ("aside", {}, []),
+        ("aside", {"here": {"tls"}}, [f"record {B}/old/existed.json", f"move /s/tls {B}/old/tls"]),
+        ("aside", {"here": {"tls"}, "existed": OF_DB, "beside": True}, ["remove /s/tls"]),
+        ("kept", {}, []),
+        ("kept", {"here": {"db"}, "beside": True}, [f"remove {B}"]),
+        (
+            "kept",
+            {"here": {"db", "tls"}, "kept": {"db"}, "existed": OF_DB, "beside": True},
+            ["remove /s/db", f"move {B}/old/db /s/db", "remove /s/tls", f"remove {B}"],
+        ),
+        # Interrupted before db moved: it stays.
+        ("kept", {"here": {"db"}, "existed": OF_DB, "beside": True}, [f"remove {B}"]),
+        ("settled", {}, []),
+        (
+            "settled",
+            {"kept": {"db"}, "existed": OF_DB, "beside": True, "snapshots": ("a-1",)},
+            [f"move {B}/old/db/snapshots/a-1 /s/db/snapshots/a-1", f"remove {B}"],
+        ),
+    ],
+)
+def test_the_steps_to_a_state(state: str, seen: dict[str, Any], expected: list[str]) -> None:
+    todo = exchange.steps(state, [(PLACE, exchange.Seen(**seen))])
+    assert [" ".join(map(str, filter(None, step[:3]))) for step in todo] == expected
+
+
 def test_the_state_of_the_backup_replaces_all_of_the_old_one(host: Path, tmp_path: Path) -> None:
-    assert exchange.replace(host, DATA, backup(tmp_path, STATE)) == ""
-    assert exchange.settle(exchange.places(host, DATA))
+    assert run("replaced", host, backup(tmp_path, STATE)) == (True, "")
+    assert run("settled", host)[0]
     assert files(host) == {name: name for name in STATE} | dict.fromkeys(OTHERS, "old")
-    assert not exchange.settle(exchange.places(host, DATA))
+    assert not run("settled", host)[0]
 
 
 def test_a_state_that_does_not_start_goes_away_and_the_old_one_returns(host: Path, tmp_path: Path) -> None:
     before = files(host)
-    exchange.replace(host, DATA, backup(tmp_path, STATE))
+    run("replaced", host, backup(tmp_path, STATE))
     (host / SERVER / "tls/new").write_text("written by a K3s that failed")
     shutil.rmtree(host / SERVER / "cred")
     (host / SERVER / "cred").symlink_to("tls")
-    assert exchange.put_back(exchange.places(host, DATA))
+    assert run("kept", host)[0]
     assert files(host) == before
-    assert not exchange.put_back(exchange.places(host, DATA))
+    assert not run("kept", host)[0]
 
 
 def test_the_newest_snapshot_is_named_and_those_of_the_host_are_kept(host: Path, tmp_path: Path) -> None:
@@ -81,12 +137,12 @@ def test_the_newest_snapshot_is_named_and_those_of_the_host_are_kept(host: Path,
     }
     before = files(host)
     (host / SNAPSHOT).write_text("old")
-    assert exchange.replace(host, DATA, backup(tmp_path, names)) == str(host / SNAPSHOT)
+    assert run("replaced", host, backup(tmp_path, names)) == (True, str(host / SNAPSHOT))
     # K3s makes certificates and credentials from the snapshot; old ones would be newer than the datastore.
     assert not (host / SERVER / "tls").exists()
     assert not (host / SERVER / "cred").exists()
     (host / SERVER / "tls").mkdir()
-    exchange.settle(exchange.places(host, DATA))
+    run("settled", host)
     kept = {name: before[name] for name in (CONFIG, PASSWORD, *OLD, *OTHERS)}
     assert files(host) == kept | {name: name for name in names}
 
@@ -94,14 +150,14 @@ def test_the_newest_snapshot_is_named_and_those_of_the_host_are_kept(host: Path,
 def test_a_server_without_a_state_has_none_again(tmp_path: Path) -> None:
     root = tmp_path / "host"
     (root / "etc/rancher").mkdir(parents=True)
-    exchange.replace(root, DATA, backup(tmp_path, STATE))
+    run("replaced", root, backup(tmp_path, STATE))
     assert set(files(root)) > STATE
     assert {mode(root / path) for path in (SERVER, f"{SERVER}/.gb10-restore", "etc/rancher/node")} == {0o700}
-    exchange.put_back(exchange.places(root, DATA))
+    run("kept", root)
     assert files(root) == {}
     names = {f"{SERVER}/token", SNAPSHOT}
-    exchange.replace(root, DATA, backup(tmp_path / "second", names))
-    exchange.settle(exchange.places(root, DATA))
+    run("replaced", root, backup(tmp_path / "second", names))
+    run("settled", root)
     assert set(files(root)) == names
 
 
@@ -128,12 +184,12 @@ def test_an_exchange_that_was_interrupted_anywhere_is_put_back_and_repeated(
         stop_at(number, patch)
         interrupted = False
         try:
-            exchange.replace(host, DATA, path)
+            run("replaced", host, path)
         except KeyboardInterrupt:
             interrupted = True
     assert interrupted == (number < 15)  # 3 plans, and 6 files and directories of which each moves twice
-    exchange.replace(host, DATA, path)
-    assert exchange.put_back(exchange.places(host, DATA))
+    run("replaced", host, path)
+    assert run("kept", host)[0]
     assert files(host) == before
 
 
@@ -150,25 +206,25 @@ def test_an_archive_that_cannot_be_unpacked_leaves_no_trace(
     if not size and size is not None:
         path.unlink()
     with pytest.raises(error):
-        exchange.replace(host, DATA, path)
+        run("replaced", host, path)
     assert sorted(map(str, host.rglob("*"))) == before
 
 
 def test_what_k3s_refuses_on_another_server_is_moved_away_and_the_first_state_is_the_kept_one(host: Path) -> None:
     before = files(host)
     names = ("db", "tls", "cred")
-    assert exchange.set_aside(host, DATA, names)
+    assert run("aside", host, names=names)[0]
     assert {path.name for path in (host / SERVER).iterdir()} == {".gb10-restore", "token", "manifests"}
-    assert not exchange.set_aside(host, DATA, names)
+    assert not run("aside", host, names=names)[0]
     # A second restore after a failed one: what is there now is only the rest of the failed one.
     (host / SERVER / "cred").mkdir()
-    assert exchange.set_aside(host, DATA, names)
+    assert run("aside", host, names=names)[0]
     assert not (host / SERVER / "cred").exists()
     assert [mode(host / SERVER / ".gb10-restore" / name) for name in (".", "old")] == [0o700, 0o700]
-    assert exchange.put_back(exchange.places(host, DATA))
+    assert run("kept", host)[0]
     assert files(host) == before
 
 
 def test_a_server_that_never_ran_has_nothing_to_move(tmp_path: Path) -> None:
-    assert not exchange.set_aside(tmp_path, DATA, ["db"])
+    assert not run("aside", tmp_path, names=("db",))[0]
     assert list(tmp_path.iterdir()) == []
