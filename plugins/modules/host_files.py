@@ -167,8 +167,8 @@ def observe(kind: str, wanted: Mapping[str, Any]) -> Found:
     return Found(mode, same and (kind == "directories" or not link), path.is_file(), link, text)
 
 
-def step(kind: str, wanted: Mapping[str, Any], found: Found) -> Step | None:
-    """Return the step that brings a path about; None if it is as wanted."""
+def steps(kind: str, wanted: Mapping[str, Any], found: Found) -> Step | None:
+    """Return the one step that brings a path about; None if it is as wanted."""
     path, old = Path(wanted["path"]), found.mode
     if kind == "absent":
         return None if old is None and not found.is_link else Step("unlink", path, "present\n", "")
@@ -263,7 +263,7 @@ def main() -> None:
     wanted = [(kind, entry) for kind in ("directories", "files", "secret_files") for entry in options[kind]]
     wanted += [("absent", {"path": name}) for name in options["absent"]]
     try:
-        planned = [(kind, step(kind, entry, observe(kind, entry))) for kind, entry in wanted]
+        planned = [(kind, steps(kind, entry, observe(kind, entry))) for kind, entry in wanted]
         for _kind, todo in planned if act else ():
             if todo:
                 apply(todo)

@@ -51,13 +51,21 @@ reason:
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s, system
 
 RELOAD = ["daemon-reload"]
+
+
+def observe(module: AnsibleModule, unit: str) -> dict[str, str]:
+    """Return the properties of the unit."""
+    code, output, error = module.run_command(["systemctl", "show", "--property=ActiveState,UnitFileState", unit])
+    if code != 0:
+        module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
+    return k3s.parse_properties(output)
 
 
 def steps(options: Mapping[str, Any], unit: str, found: Mapping[str, str]) -> list[list[str]]:
@@ -70,6 +78,22 @@ def steps(options: Mapping[str, Any], unit: str, found: Mapping[str, str]) -> li
     return todo
 
 
+def apply(module: AnsibleModule, unit: str, todo: Iterable[list[str]]) -> None:
+    """Run systemctl for each step; a start that fails is tried a second time."""
+    name, begun = unit.removesuffix(".service"), time.time()
+    for verb, *rest in todo:
+        code, _output, error = module.run_command(["systemctl", verb, *rest])
+        if code != 0 and verb in ("start", "restart"):
+            # A server ends itself if etcd is slow while it takes in another one, and leaves it to systemd to try again.
+            first = system.last_words(unit, begun) or error.strip()
+            code, _output, error = module.run_command(["systemctl", "start", unit])
+            if code == 0:
+                module.warn(f"{name} ended and was started a second time: {first}")
+        if code != 0:
+            reason = system.last_words(unit, begun) or error.strip() or f"systemctl {verb} ended with {code}"
+            module.fail_json(msg=f"{name} did not {verb}: {reason}", reason=reason, changed=True)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -80,25 +104,10 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    name = module.params["name"]
-    unit = f"{name}.service"
-    run: Callable[[list[str]], tuple[int, str, str]] = module.run_command
-    code, output, error = run(["systemctl", "show", "--property=ActiveState,UnitFileState", unit])
-    if code != 0:
-        module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
-    todo = steps(module.params, unit, k3s.parse_properties(output))
-    begun = time.time()
-    for verb, *rest in [] if module.check_mode else todo:
-        code, _output, error = run(["systemctl", verb, *rest])
-        if code != 0 and verb in ("start", "restart"):
-            # A server ends itself if etcd is slow while it takes in another one, and leaves it to systemd to try again.
-            first = system.last_words(unit, begun) or error.strip()
-            code, _output, error = run(["systemctl", "start", unit])
-            if code == 0:
-                module.warn(f"{name} ended and was started a second time: {first}")
-        if code != 0:
-            reason = system.last_words(unit, begun) or error.strip() or f"systemctl {verb} ended with {code}"
-            module.fail_json(msg=f"{name} did not {verb}: {reason}", reason=reason, changed=True)
+    unit = f"{module.params['name']}.service"
+    todo = steps(module.params, unit, observe(module, unit))
+    if not module.check_mode:
+        apply(module, unit, todo)
     module.exit_json(changed=any(step != RELOAD for step in todo))
 
 

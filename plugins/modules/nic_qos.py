@@ -155,8 +155,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         # Write the configuration first: it records the original state, also if a later step fails.
         if present and outdated:
             unit.install(text)
-        for command in todo:
-            system.run(command)
+        rdma_qos.apply(todo)
         if not present and outdated:
             unit.remove()
     what = "RoCE has its lossless class" if present else "all QoS settings of this collection were removed"

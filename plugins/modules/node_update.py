@@ -277,7 +277,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     """Take the steps of one state and fill in the result."""
     state = module.params["state"]
     seen = wait({**module.params, "refresh": module.params["refresh"] and not module.check_mode})
-    todo = update.plan(state, seen)
+    todo = update.steps(state, seen)
     lines = [str(step) for step in todo]
     result.update(
         found={**asdict(seen), "next_kernel": seen.next_kernel, "due": seen.due},

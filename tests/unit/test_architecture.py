@@ -163,6 +163,17 @@ def test_what_travels_to_hosts_imports_nothing_of_the_controller() -> None:
             assert {other for other in graph[box] if not other.startswith("module_utils.")} == set(), box
 
 
+def test_a_module_that_converges_observes_computes_its_steps_and_applies_them() -> None:
+    """netplan_transaction is no such module: its change can be undone, confirmed and restored."""
+    converging = [name for name in MODULES if "shared.converging" in FILES[f"modules.{name}"].read_text("utf-8")]
+    assert len(converging) > 7
+    for name in converging:
+        own = f"modules.{name}"
+        files = [FILES[each] for each in (own, *architecture.imported_names(FILES[own])) if each in FILES]
+        defined = {node.name for path in files for node in architecture.tree(path).body if hasattr(node, "name")}
+        assert {"observe", "steps", "apply"} <= defined, name
+
+
 def guarded_imports(path: Path) -> set[str]:
     """The packages that a file imports inside `try` and not elsewhere at its top level."""
     tree = architecture.tree(path)

@@ -82,6 +82,12 @@ def steps(port: str, now: Qos, wanted: Qos) -> list[list[str]]:
     return todo
 
 
+def apply(todo: Iterable[list[str]]) -> None:
+    """Run the commands."""
+    for command in todo:
+        system.run(command)
+
+
 def configuration(wanted: Qos, origin: Mapping[str, Qos], ports: Iterable[str], timeout: int) -> str:
     """Return the content of /etc/gb10/qos.json; ``origin`` is the state of every port before the first change."""
     content = {
@@ -102,8 +108,7 @@ def boot(path: Path) -> list[str]:
         present = Path("/sys/class/net", port)
         system.wait_for(present.exists, float(config["timeout"]))
         try:
-            for command in steps(port, observe(port, wanted.classes), wanted):
-                system.run(command)
+            apply(steps(port, observe(port, wanted.classes), wanted))
         except system.HostError as error:
             problems.append(str(error))
     return problems

@@ -238,7 +238,7 @@ class Step:
         }[self.action]
 
 
-def plan(want: Want, seen: Observed) -> list[Step]:
+def steps(want: Want, seen: Observed) -> list[Step]:
     """Return the steps that bring a host to what is wanted; an empty list if it is there."""
     return {
         "planned": lambda _seen: [],

@@ -125,7 +125,7 @@ FILE = Found(0o600, same=True, is_file=True, text="port: 1\n")
 def test_the_step_of_a_path_with_its_diff(
     kind: str, wanted: dict[str, Any], found: Found, action: str, before: str | None, after: str | None
 ) -> None:
-    todo = host_files.step(kind, {"path": "/etc/x", **wanted}, found)
+    todo = host_files.steps(kind, {"path": "/etc/x", **wanted}, found)
     assert (todo.action if todo else "") == action
     assert todo is None or (todo.before == before and after in (None, todo.after))
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._node.update import Change, Observed, State, Want, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._node.update import Change, Observed, State, Want, steps
 
 OLD, NEW = "6.17.0-1014-nvidia", "6.17.0-1015-nvidia"
 DRIVER = Change("libnvidia-compute-580", "580.95.05-1", "580.126.09-1")
@@ -31,7 +31,7 @@ ALIKE = {"kernels": {OLD: "o"}}
 
 
 @pytest.mark.parametrize(
-    ("want", "seen", "steps"),
+    ("want", "seen", "expected"),
     [
         ("installing", observed("", busy=True), []),
         ("installing", observed("", **ALIKE), []),
@@ -67,8 +67,8 @@ ALIKE = {"kernels": {OLD: "o"}}
         ("closed", observed("settled"), ["record"]),
     ],
 )
-def test_each_phase_has_its_next_steps(want: Want, seen: Observed, steps: list[str]) -> None:
-    assert [step.action for step in plan(want, seen)] == steps
+def test_each_phase_has_its_next_steps(want: Want, seen: Observed, expected: list[str]) -> None:
+    assert [step.action for step in steps(want, seen)] == expected
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_to_go_back_is_due_where_the_new_kernel_runs() -> None:
     assert observed("settled", kernel=NEW, kernel_after=NEW, back=True).due
     assert not observed("returned", kernel_after=NEW, back=True, changes=(BASH,)).due
     assert observed("settled", kernel=OLD, kernel_after="", changes=(DRIVER,)).due
-    (record, *_more) = plan("installing", observed("", **ALIKE, changes=(DRIVER, BASH), hold=("linux-nvidia",)))
+    (record, *_more) = steps("installing", observed("", **ALIKE, changes=(DRIVER, BASH), hold=("linux-nvidia",)))
     assert (record.state.reboot, record.state.before, record.state.held) == (
         True,
         {"libnvidia-compute-580": "580.95.05-1", "bash": "5.1-1"},
@@ -107,11 +107,11 @@ def test_to_go_back_is_due_where_the_new_kernel_runs() -> None:
 
 
 def test_packages_that_come_during_an_update_belong_to_it() -> None:
-    (record, *_more) = plan("installing", observed("", now="today"))
+    (record, *_more) = steps("installing", observed("", now="today"))
     assert (record.state.begun, record.state.kernel_before, record.state.kernel_after) == ("today", OLD, NEW)
     begun = replace(record.state, phase="trial", before={"bash": "5.0-1"})
     later = Observed(NEW, "b2", ("6.17",), (BASH, DRIVER), now="tomorrow", state=begun)
-    (record, *_more) = plan("installing", later)
+    (record, *_more) = steps("installing", later)
     assert (record.state.begun, record.state.kernel_before, record.state.kernel_after) == ("today", OLD, NEW)
     assert record.state.before == {"bash": "5.0-1", "libnvidia-compute-580": "580.95.05-1"}
 
