@@ -33,6 +33,9 @@ COVERS = (
 
 GROUP = "gemma-4-31b-it"
 NODES = 2
+WORKER = "$(pgrep --oldest -f '[l]aunch_server.*--node-rank 1 ')"
+COUNTERS = "/run/gb10-lab/sys/class/infiniband/*/ports/1/hw_counters/out_of_sequence"
+LOSSY = f"n=0; while sleep 0.2; do n=$((n + 1)); for file in {COUNTERS}; do echo $n > $file; done; done"
 ON_TWO = {"serving_plan_overrides": {"topology": {"nodes": NODES, "tp": NODES}}}
 
 
@@ -134,20 +137,26 @@ def test_a_preset_replaces_the_group_as_a_whole(cluster: Site) -> None:
 def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node: str, rank: int, signal: str) -> None:
     before = incarnations(cluster.pods())
     cluster.signal(node, rank, signal)
+    if signal == "STOP":
+        # Two more faults at once: a rail is pulled, and the rails of another rank lose packets.
+        cluster.lab.shell(node, f"nsenter --net --target {WORKER} ip link set net1 down")
+        cluster.lab.shell("spark1", f"systemd-run --quiet --unit=lossy sh -c '{LOSSY}'")
     print(f"{what}: ready again after {cluster.wait_ready(before, NODES):.0f} s")
     if signal == "STOP":
+        cluster.lab.shell("spark1", "systemctl stop lossy")
         # Workers are asked through the network policy of the namespace.
         shown = cluster.play("serve_status", instance=GROUP)
         assert "Last hang: [" in shown and "The kernel's log around the last hang:" in shown
         said = cluster.kubectl("logs", f"deploy/{GROUP}-supervisor")
         assert "why the group hung: rank 1: its process front_door.py is stopped (state T)" in said
+        assert "rank 1: net1 has no carrier" in said
+        assert re.search(r"rank 0: net1 loses packets \(out_of_sequence \+\d+ in ten seconds\)", said)
 
 
 def test_a_group_with_a_pod_that_lost_its_address_gets_new_pods(cluster: Site) -> None:
     """The rank's process would end at each start in this pod; the kubelet waits longer each time."""
     before = cluster.pods()
-    pid = "$(pgrep --oldest -f '[l]aunch_server.*--node-rank 1 ')"
-    cluster.lab.shell("spark2", f"nsenter --net --target {pid} ip address flush dev net1")
+    cluster.lab.shell("spark2", f"nsenter --net --target {WORKER} ip address flush dev net1")
     cluster.signal("spark2", 1, "KILL")
     print(f"a VF without its address: ready again after {cluster.wait_ready(incarnations(before), NODES, 600):.0f} s")
     assert {pod["metadata"]["uid"] for pod in before}.isdisjoint(pod["metadata"]["uid"] for pod in cluster.pods())
