@@ -39,16 +39,14 @@ def test_an_example_is_planned_as_it_stands(example: str) -> None:
     assert "10.100." in done.stdout or example != "2x-gb10-direct"
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_run_of_site_shows_the_plan_if_the_inventory_says_so(asked: bool, tmp_path: Path) -> None:
-    (tmp_path / "mine.yml").write_text(yaml.safe_dump({"all": {"vars": {"serving_plan_show": asked}}}))
-    mine = ("-i", str(tmp_path / "mine.yml"), "-e", json.dumps({"stage_of_site": True}))
-    done = play(ROOT / "playbooks" / "plan.yml", "-i", "inventory/2x-gb10-direct", *mine)
+def test_a_run_of_site_shows_no_plan_unless_the_inventory_says_so() -> None:
+    part = ("-e", json.dumps({"stage_of_site": True}))
+    done = play(ROOT / "playbooks" / "plan.yml", "-i", "inventory/2x-gb10-direct", *part)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ("10.100." in done.stdout) is asked
+    assert "10.100." not in done.stdout
 
 
-def test_numbers_are_integers_to_a_preset_and_hosts_keep_facts_of_their_own_after_the_plan(tmp_path: Path) -> None:
+def test_numbers_are_integers_to_a_preset_hosts_keep_facts_of_their_own_and_the_plan_is_shown(tmp_path: Path) -> None:
     later = {
         "hosts": "gb10_nodes",
         "gather_facts": False,
@@ -59,12 +57,14 @@ def test_numbers_are_integers_to_a_preset_and_hosts_keep_facts_of_their_own_afte
     }
     plan = {"ansible.builtin.import_playbook": str(ROOT / "playbooks" / "plan.yml")}
     (tmp_path / "book.yml").write_text(yaml.safe_dump([plan, later]), encoding="utf-8")
-    wanted = {"serving_plan_overrides": {"topology": {"nodes": 4, "tp": 4}}}
-    path = tmp_path / "mine.yml"
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump({"all": {"vars": {"serving_plan_show": True}}}))
+    wanted = {"serving_plan_overrides": {"topology": {"nodes": 4, "tp": 4}}, "stage_of_site": True}
+    path = tmp_path / "wanted.yml"
     path.write_text(yaml.safe_dump(wanted), encoding="utf-8")
-    arguments = ("-i", "inventory/4x-gb10-switch", "-e", "gb10_kubeconfig=/nonexistent", "-e", f"@{path}")
-    done = play(tmp_path / "book.yml", *arguments)
+    words = ("-i", "inventory/4x-gb10-switch", "-i", str(tmp_path / "mine.yml"), "-e", f"@{path}")
+    done = play(tmp_path / "book.yml", *words, "-e", "gb10_kubeconfig=/nonexistent")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "10.100." in done.stdout
 
 
 def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -268,43 +268,41 @@ def _plays(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load((ROOT / "playbooks" / name).read_text(encoding="utf-8")))
 
 
+# Values that an earlier play and a role determine: two that are refused, and one of the right type
+LATE = {
+    "sglang_wait_timeout": "{{ ansible_facts.size }}",
+    "sglang_pull_timeout": "{{ serving_plan_profile }}",
+    "sglang_node_timeout": "{{ ansible_facts.size | length }}",
+}
+
+
 @pytest.mark.parametrize(
-    ("value", "refused"),
+    ("values", "lost", "told"),
     [
-        ("{{ ansible_facts.size }}", "sglang_wait_timeout = 'large'"),
-        ("{{ serving_plan_profile }}", "sglang_wait_timeout = 'gemma-4-31b-it'"),
-        ("{{ ansible_facts.size | length }}", ""),
+        (LATE, [], ["sglang_wait_timeout = 'large'", "sglang_pull_timeout = 'gemma-4-31b-it'"]),
+        ({"sglang_node_timeout": LATE["sglang_node_timeout"]}, [], []),
+        ({}, ["spark2"], ["spark2: an error ended an earlier play"]),
     ],
+    ids=["wrong values", "right values", "a host"],
 )
-def test_a_value_that_needs_facts_or_a_default_is_checked_when_it_is_known(
-    value: str, refused: str, tmp_path: Path
+def test_a_stage_checks_values_that_were_unknown_before_and_runs_with_no_host_lost(
+    values: dict[str, str], lost: list[str], told: list[str], tmp_path: Path
 ) -> None:
     check = {"ansible.builtin.import_playbook": str(ROOT / "playbooks" / "check.yml")}
     fact = {"ansible.builtin.set_fact": {"size": "large", "cacheable": True}}
-    stage = {"hosts": "gb10_nodes", "gather_facts": False, "tasks": [fact]}
+    failing = {"ansible.builtin.fail": {"msg": "no"}, "when": f"inventory_hostname in {lost}"}
+    stage = {"hosts": "gb10_nodes", "gather_facts": False, "tasks": [fact, failing]}
     work = {"name": "Work of a later stage", "ansible.builtin.assert": {"that": "true"}}
     book = [check, stage, check, stage | {"tasks": [work]}]
     (tmp_path / "book.yml").write_text(yaml.safe_dump(book), encoding="utf-8")
     given = tmp_path / "group_vars" / "gb10_nodes.yml"
     given.parent.mkdir()
-    given.write_text(f'sglang_wait_timeout: "{value}"\n', encoding="utf-8")
+    given.write_text(yaml.safe_dump(values), encoding="utf-8")
     shutil.copy(ROOT / "inventory/4x-gb10-switch/hosts.yml", tmp_path)
     shutil.copy(ROOT / "inventory/4x-gb10-switch/group_vars/gb10_cluster.yml", given.parent)
     done = play(tmp_path / "book.yml", "-i", str(tmp_path / "hosts.yml"))
-    assert (done.returncode == 0) is not bool(refused), done.stdout + done.stderr
-    assert ("Work of a later stage" in done.stdout) is not bool(refused)
-    assert refused in " ".join(done.stdout.split())
-
-
-@pytest.mark.parametrize("lost", ["fail", "nothing"])
-def test_no_stage_runs_without_a_host_that_failed_in_an_earlier_one(lost: str, tmp_path: Path) -> None:
-    failing = {"ansible.builtin.fail": {"msg": "no"}, "when": f"inventory_hostname == 'spark2' and '{lost}' == 'fail'"}
-    stage = {"hosts": "gb10_nodes", "gather_facts": False, "tasks": [failing]}
-    check = {"ansible.builtin.import_playbook": str(ROOT / "playbooks" / "check.yml")}
-    work = {"name": "Work of a later stage", "ansible.builtin.assert": {"that": "true"}}
-    book = [check, stage, check, stage | {"tasks": [work]}]
-    (tmp_path / "book.yml").write_text(yaml.safe_dump(book), encoding="utf-8")
-    done = play(tmp_path / "book.yml", "-i", "inventory/4x-gb10-switch")
-    assert (done.returncode == 0) is (lost == "nothing"), done.stdout + done.stderr
-    assert ("Work of a later stage" in done.stdout) is (lost == "nothing")
-    assert ("spark2: an error ended an earlier play" in " ".join(done.stdout.split())) is (lost == "fail")
+    assert (done.returncode != 0) is bool(told), done.stdout + done.stderr
+    assert ("Work of a later stage" in done.stdout) is not bool(told)
+    said = " ".join(done.stdout.split())
+    assert [words for words in told if words not in said] == []
+    assert said.count("error: ") == len(told)
