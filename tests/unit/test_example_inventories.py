@@ -268,25 +268,17 @@ def _plays(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load((ROOT / "playbooks" / name).read_text(encoding="utf-8")))
 
 
-# Values that an earlier play and a role determine: two that are refused, and one of the right type
-LATE = {
-    "sglang_wait_timeout": "{{ ansible_facts.size }}",
-    "sglang_pull_timeout": "{{ serving_plan_profile }}",
-    "sglang_node_timeout": "{{ ansible_facts.size | length }}",
-}
-
-
 @pytest.mark.parametrize(
-    ("values", "lost", "told"),
+    ("value", "lost", "told"),
     [
-        (LATE, [], ["sglang_wait_timeout = 'large'", "sglang_pull_timeout = 'gemma-4-31b-it'"]),
-        ({"sglang_node_timeout": LATE["sglang_node_timeout"]}, [], []),
-        ({}, ["spark2"], ["spark2: an error ended an earlier play"]),
+        ("{{ ansible_facts.size }}", [], "sglang_wait_timeout = 'large'"),
+        ("{{ serving_plan_profile }}", [], "sglang_wait_timeout = 'qwen3.8-flash-next'"),
+        ("{{ ansible_facts.size | length }}", [], ""),
+        ("0", ["spark2"], "spark2: an error ended an earlier play"),
     ],
-    ids=["wrong values", "right values", "a host"],
 )
 def test_a_stage_checks_values_that_were_unknown_before_and_runs_with_no_host_lost(
-    values: dict[str, str], lost: list[str], told: list[str], tmp_path: Path
+    value: str, lost: list[str], told: str, tmp_path: Path
 ) -> None:
     check = {"ansible.builtin.import_playbook": str(ROOT / "playbooks" / "check.yml")}
     fact = {"ansible.builtin.set_fact": {"size": "large", "cacheable": True}}
@@ -297,12 +289,10 @@ def test_a_stage_checks_values_that_were_unknown_before_and_runs_with_no_host_lo
     (tmp_path / "book.yml").write_text(yaml.safe_dump(book), encoding="utf-8")
     given = tmp_path / "group_vars" / "gb10_nodes.yml"
     given.parent.mkdir()
-    given.write_text(yaml.safe_dump(values), encoding="utf-8")
-    shutil.copy(ROOT / "inventory/4x-gb10-switch/hosts.yml", tmp_path)
-    shutil.copy(ROOT / "inventory/4x-gb10-switch/group_vars/gb10_cluster.yml", given.parent)
+    given.write_text(yaml.safe_dump({"sglang_wait_timeout": value}), encoding="utf-8")
+    shutil.copy(ROOT / "inventory/2x-gb10-direct/hosts.yml", tmp_path)
+    shutil.copy(ROOT / "inventory/2x-gb10-direct/group_vars/gb10_cluster.yml", given.parent)
     done = play(tmp_path / "book.yml", "-i", str(tmp_path / "hosts.yml"))
     assert (done.returncode != 0) is bool(told), done.stdout + done.stderr
     assert ("Work of a later stage" in done.stdout) is not bool(told)
-    said = " ".join(done.stdout.split())
-    assert [words for words in told if words not in said] == []
-    assert said.count("error: ") == len(told)
+    assert told in " ".join(done.stdout.split())

@@ -17,7 +17,6 @@ from kube_schema import validate
 SECRETS = {"sglang_hf_token": "t0ken", "gateway_api_key": "k3y", "monitoring_grafana_password": "pa55"}
 GIVEN = {
     **SECRETS,
-    "profile": "gemma-4-31b-it",
     "gb10_image_pull_secrets": ["registry"],
     "gb10_rdma_mode": "restricted",
     "sglang_allow_from": [{"podSelector": {}}],
@@ -44,7 +43,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
         values, config = results / "values.yml", results / "kubeconfig"
         config.write_text(yaml.safe_dump(KUBECONFIG))
         values.write_text(yaml.safe_dump({**GIVEN, "gb10_results_dir": str(results), "gb10_kubeconfig": str(config)}))
-        words = ["-i", ROOT / "inventory" / "4x-gb10-switch", ROOT / "playbooks/render.yml", "-e", f"@{values}"]
+        words = ["-i", ROOT / "inventory" / "2x-gb10-direct", ROOT / "playbooks/render.yml", "-e", f"@{values}"]
         done = ansible("ansible-playbook", *words, env=environment)
         assert done.returncode == 0 and SERVER not in done.stdout + done.stderr, done.stdout + done.stderr
         (directory,) = results.glob("objects-*")
@@ -63,7 +62,7 @@ def test_each_part_is_valid_and_names_secrets_without_their_values(written: list
     kinds = {name: validate(made) for name, made in objects.items()}
     parts = ("group", "gateway", "multus", "device-plugins", "monitoring", "networks")
     assert set(kinds) == {f"{part}.yml" for part in parts}
-    assert kinds["group.yml"].count("StatefulSet") == 4
+    assert kinds["group.yml"].count("StatefulSet") == 2
     assert {"Deployment", "Service"} <= set(kinds["gateway.yml"])
     assert {one["kind"] for one in objects["networks.yml"]} == {"NetworkAttachmentDefinition"}
     everything = [one for made in objects.values() for one in made]
