@@ -89,6 +89,7 @@ changes:
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -121,11 +122,12 @@ _LAST = (
 )
 
 # earlyoom acts only when memory AND free swap are below their limits. A limit of 100 % for swap switches the second
-# condition off: DGX OS has 16 GB of swap, and a Spark freezes long before that is full.
+# condition off: DGX OS has 16 GB of swap, and a Spark freezes long before that is full. A host with more has it for a
+# model whose load needs it (swap_gib of the profile), and earlyoom would end each such load.
 _GUARD = """\
 [Service]
 ExecStart=
-ExecStart=/usr/bin/earlyoom -r 3600 -m {term},{kill} -s 100,100 -p --prefer '{first}' --avoid '{last}'
+ExecStart=/usr/bin/earlyoom -r 3600 -m {term},{kill} -s {swap} -p --prefer '{first}' --avoid '{last}'
 """
 # The OOM killer already spares sshd, kubelet and containerd, but without their pages they wait for the disk. All units
 # of a slice share its protection (systemd mounts cgroups with memory_recursiveprot).
@@ -195,12 +197,14 @@ class Host:
 class Wanted:
     """What a host should have; None leaves a part as it was before the first change.
 
-    ``guard`` are the percentages of available memory at which earlyoom ends and kills a process, ``caches`` is the
-    percentage of free memory below which caches are dropped, ``clock_mhz`` is the highest clock of the GPUs.
+    ``guard`` are the percentages of available memory at which earlyoom ends and kills a process, ``swap`` those of
+    free swap. ``caches`` is the percentage of free memory below which caches are dropped, ``clock_mhz`` is the highest
+    clock of the GPUs.
     """
 
     headless: bool = False
     guard: tuple[int, int] | None = None
+    swap: str = "100,100"
     caches: int | None = None
     swappiness: int | None = None
     clock_mhz: int | None = None
@@ -211,7 +215,9 @@ class Wanted:
         if self.caches:
             unit = _CACHES.format(library=LIBRARY, package=system.HOST_PACKAGE, program=_PROGRAM, free=self.caches)
         return {
-            GUARD: _GUARD.format(term=guard[0], kill=guard[1], first=_FIRST, last=_LAST) if guard else "",
+            GUARD: _GUARD.format(term=guard[0], kill=guard[1], swap=self.swap, first=_FIRST, last=_LAST)
+            if guard
+            else "",
             SWAPPINESS: "" if self.swappiness is None else f"vm.swappiness = {self.swappiness}\n",
             CLOCKS: _CLOCKS.format(mhz=clock) if clock else "",
             SERVICES: _PROTECTED.format(size="1536M") if guard else "",
@@ -336,11 +342,19 @@ def from_dict(data: Mapping[str, object]) -> Host:
 CONFIG = Path("/etc/gb10/tuning.json")
 # An installation fetches a package of 25 kB, and may wait for another package manager first.
 SLOW = 300
+# A little more than /swap.img of DGX OS
+OWN_SWAP_KIB = 17 * 2**20
 # SGLang's usual share leaves 10 % of the memory, so a server that has loaded does not keep the caches empty.
 FREE = 10
 
 
-def asked(params: dict[str, Any]) -> Wanted:
+def spare_swap(meminfo: Path) -> str:
+    """Return the percentages of free swap below which earlyoom acts."""
+    found = re.search(r"^SwapTotal:\s+(\d+) kB$", system.read_text(meminfo) or "", re.M)
+    return "10,5" if found and int(found[1]) > OWN_SWAP_KIB else "100,100"
+
+
+def asked(params: dict[str, Any], swap: str = Wanted.swap) -> Wanted:
     """Return the settings that the options request. Raise HostError for invalid values."""
     wrong = []
     percent = params["memory_guard_percent"]
@@ -355,6 +369,7 @@ def asked(params: dict[str, Any]) -> Wanted:
     return Wanted(
         headless=params["headless"],
         guard=(percent[0], percent[1]) if params["memory_guard"] else None,
+        swap=swap,
         caches=FREE if params["drop_caches"] else None,
         swappiness=params["swappiness"],
         clock_mhz=params["gpu_clock_mhz"],
@@ -403,7 +418,7 @@ def install(package: str) -> None:
 
 def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     """Bring the host to the desired state and fill in the result."""
-    wanted, host = asked(module.params), observe()
+    wanted, host = asked(module.params, spare_swap(Path("/proc/meminfo"))), observe()
     record = system.read_state(CONFIG)
     origin = from_dict(record) if record else host
     files = wanted.files()

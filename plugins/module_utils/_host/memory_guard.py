@@ -27,19 +27,23 @@ Step = Literal["none", "warn", "drop_caches", "stop_group"]
 
 # A warning ends only this many percent above its threshold, so that it does not come and go with every request.
 _CLEAR = 1.0
-_MEMINFO = re.compile(r"^(MemTotal|MemFree|MemAvailable):\s+(\d+) kB$", re.M)
+_MEMINFO = re.compile(r"^(MemTotal|MemFree|MemAvailable|SwapFree):\s+(\d+) kB$", re.M)
 _PRESSURE = re.compile(r"^(some|full) avg10=([\d.]+)", re.M)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Memory of a node in KiB, and the percentage of the last 10 seconds in which some or all tasks waited for it."""
+    """Memory and free swap of a node in KiB.
+
+    ``some`` and ``full`` are the percentages of the last 10 seconds in which some or all tasks waited for memory.
+    """
 
     total: int
     free: int
     available: int
     some: float = 0.0
     full: float = 0.0
+    swap: int = 0
 
     @classmethod
     def parse(cls, meminfo: str, pressure: str) -> Reading:
@@ -48,7 +52,7 @@ class Reading:
         A kernel without pressure information gives an empty text.
         """
         sizes = {name: int(size) for name, size in _MEMINFO.findall(meminfo)}
-        if len(sizes) < 3 or not sizes["MemTotal"]:
+        if not {"MemTotal", "MemFree", "MemAvailable"} <= sizes.keys() or not sizes["MemTotal"]:
             raise ValueError("/proc/meminfo lacks MemTotal, MemFree or MemAvailable")
         waits = {name: float(share) for name, share in _PRESSURE.findall(pressure)}
         return cls(
@@ -57,6 +61,7 @@ class Reading:
             sizes["MemAvailable"],
             waits.get("some", 0.0),
             waits.get("full", 0.0),
+            sizes.get("SwapFree", 0),
         )
 
     def percent(self, size: int) -> float:
@@ -78,7 +83,8 @@ class Limits:
 
     ``warn`` and ``stop`` are of available memory. Memory is also too low while all tasks wait in ``full`` % of the time
     and less than ``warn`` is available. ``hold`` is how long it must be too low before the group is stopped. Caches are
-    dropped if less than ``free`` is free and caches hold at least that much, at most once in ``pause``.
+    dropped if less than ``free`` is free and caches hold at least that much, at most once in ``pause``. So many GiB of
+    free ``swap`` count as available: the weights of a few models are swapped out for a moment while they load.
     """
 
     warn: float = 5.0
@@ -88,6 +94,7 @@ class Limits:
     free: float = 0.0
     # A model's files fill a tenth of the memory within seconds.
     pause: float = 2.0
+    swap: float = 0.0
 
 
 @dataclass
@@ -119,7 +126,8 @@ def ladder(seen: Reading, limits: Limits, history: History, now: float) -> Verdi
     ``stop_group`` stays due until there is clearly more memory again, because the program that stops the group may have
     to wait before it may do so once more.
     """
-    available, free = seen.percent(seen.available), seen.percent(seen.free)
+    spare = min(seen.swap, int(limits.swap * 2**20))
+    available, free = seen.percent(seen.available + spare), seen.percent(seen.free)
     history.warned = available < limits.warn + (_CLEAR if history.warned else 0)
     waits = 0 < limits.full <= seen.full
     low = available < limits.stop or (waits and available < limits.warn)

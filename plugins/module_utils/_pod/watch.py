@@ -9,6 +9,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -300,7 +301,9 @@ class NodeMemory:
     def step(self, now: float) -> Condition:
         """Look once, and publish what changed; raise OSError, HTTPException or ValueError."""
         seen = read(self._proc)
-        verdict = ladder(seen, self._limits, self._history, now)
+        # A server that has loaded and is swapped out stalls all ranks.
+        limits = self._limits if self._phase() else replace(self._limits, swap=0.0)
+        verdict = ladder(seen, limits, self._history, now)
         self.text, self.judged_at = self._render(seen, verdict.step), now
         condition = Condition(verdict.step == "none", _REASONS[verdict.step], self._say(verdict.step, verdict.reason))
         before = self._published
@@ -358,6 +361,8 @@ def tell(told: Any) -> Condition:
         + ", ".join([f"before it {before:.1f}", *(f"{name} {gib:.1f}" for name, gib in taken.items())])
         + ")",
     ]
+    if swapped := float(told.get("swapped_gib", 0)):
+        parts.append(f"{swapped:.1f} GiB were swapped out")
     if drops := int(told["drops"]):
         parts.append(f"the models' pages were dropped {drops} times")
     return Condition(state != "ended", _LOAD_REASONS[state], "; ".join(parts))

@@ -91,6 +91,7 @@ class Profile:
     revisions: Mapping[str, str] = field(default_factory=dict)
     memory: tuple[str, ...] = ()
     load: Load | None = None
+    swap_gib: float = 0
     nccl: str = "2.0"
 
 
@@ -251,6 +252,7 @@ class Plan:
     models_dir: str = ""
     memory: tuple[str, ...] = ()
     load: Load | None = None
+    swap_gib: float = 0
     mtu: int = 0
     waived: Mapping[str, Any] = field(default_factory=dict)
     gpu: Mapping[str, Any] = field(default_factory=dict)
@@ -349,5 +351,6 @@ def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Pro
         revisions=revisions(resolved),
         memory=tuple(resolved.memory["lines"]),
         load=_load(resolved.memory),
+        swap_gib=resolved.swap_gib,
         nccl=resolved.nccl,
     )

@@ -72,6 +72,7 @@ def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Set
         models_dir=settings.models_dir,
         memory=profile.memory,
         load=profile.load,
+        swap_gib=profile.swap_gib,
         mtu=0 if names else (fabric or {}).get("mtu", 0),
         gpu=described(settings.platform, settings.gpus_per_node) if settings.platform in GPUS else {},
         ssh=settings.ssh,

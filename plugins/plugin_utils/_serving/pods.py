@@ -284,6 +284,7 @@ def _watch(plan: Plan, options: PodOptions) -> str:
     """
     stop = options.memory_guard_percent[1] if options.memory_guard else 0
     words = [f"--port {plan.service.port} --stop {stop:g} --key {launch_key(plan)}"]
+    words += [f"--swap {plan.swap_gib:g}"] if plan.swap_gib else []
     words += [f"--kept {CACHE}/load-{plan.namespace}-{plan.instance}.json"] if options.cache_dir else []
     return " ".join(words)
 
@@ -469,7 +470,7 @@ def gated(plan: Plan, options: PodOptions) -> bool:
 
 def watched(plan: Plan, options: PodOptions) -> bool:
     """Tell whether the sidecars of a group have something to report: the transport, or the memory of their nodes."""
-    return gated(plan, options) or bool(_memory(options))
+    return gated(plan, options) or bool(_memory(plan, options))
 
 
 def metrics_port(plan: Plan) -> int:
@@ -503,18 +504,19 @@ def _gate(entry: RankPlan, plan: Plan, options: PodOptions) -> str:
             "port": plan.service.port,
             "metrics_port": metrics_port(plan),
             "sysfs_root": options.sysfs_root,
-            "memory": _memory(options),
+            "memory": _memory(plan, options),
             "answers": options.answers if entry.rank == 0 else "off",
         }
     )
 
 
-def _memory(options: PodOptions) -> dict[str, float]:
+def _memory(plan: Plan, options: PodOptions) -> dict[str, float]:
     """Return the limits of the node's memory. Nobody could stop the group without the supervisor."""
     if not (options.memory_guard and options.supervisor):
         return {}
     warn, stop = options.memory_guard_percent
-    return {"warn": warn, "stop": stop, "full": options.memory_guard_pressure}
+    limits = {"warn": warn, "stop": stop, "full": options.memory_guard_pressure}
+    return limits | ({"swap": plan.swap_gib} if plan.swap_gib else {})
 
 
 def _probe(path: str, **limits: int) -> dict[str, Any]:

@@ -138,15 +138,19 @@ class Load:
         self._drop_after = self._write_after = self._ask_after = float("-inf")
         self._warms = self._cached = False
         self._drops = 0
-        self._graphs = self._compiler = 0.0
+        self._graphs = self._compiler = self._swap = self._swapped = 0.0
         self._written = 0.0
 
     def look(self, now: float) -> None:
         """Look once, and drop pages or call for the end if that is due; raise OSError or ValueError."""
         self._total, free, left = (size_of(MEMINFO, name) for name in ("MemTotal", "MemFree", "MemAvailable"))
+        # The plan lets the weights of a few models be swapped out for a moment.
+        swap = min(self._options.swap, size_of(MEMINFO, "SwapFree")) if self._options.swap else 0.0
         if not self._peaks:
-            self._looked, self._before, self._left = now, self._total - left, left
-        passed, fallen, self._left = now - self._looked, self._left - left, left
+            self._looked, self._before, self._left, self._swap = now, self._total - left, left + swap, swap
+        self._swapped = max(self._swapped, self._swap - swap)
+        room = left + swap
+        passed, fallen, self._left = now - self._looked, self._left - room, room
         changed = self._name(now)
         if self.phase == "graphs" and "graphs" not in self._peaks and self._cached:
             # All of them may have been allocated since the look before this one, and must not count as the graphs'.
@@ -160,23 +164,24 @@ class Load:
         }
         self._looked = now
         limit = self._total * self._options.stop / 100
-        low, full = left < limit, free < self._total / 10 <= left - free
-        self.pause = SOON if left < CLOSE * limit else EVERY
+        low, full = room < limit, free < self._total / 10 <= left - free
+        self.pause = SOON if room < CLOSE * limit else EVERY
         self._low_since = (now if self._low_since is None else self._low_since) if low else None
-        if (low or full) and now >= self._drop_after and not (self._drop and self._drop.is_alive()):
+        if (left < limit or full) and now >= self._drop_after and not (self._drop and self._drop.is_alive()):
             # It takes seconds for a large model, in which all memory may go.
             self._drop = threading.Thread(target=drop_from_cache, args=(self._options.model,), daemon=True)
             self._drop.start()
             self._drop_after, self._drops = now + PAUSE, self._drops + 1
         lasts = self._low_since is not None and now - self._low_since >= HOLD
-        if self.state == "loads" and (lasts or (low and fallen * HOLD > left * passed)):
+        if self.state == "loads" and (lasts or (low and fallen * HOLD > room * passed)):
             self.state = "ended"
+            more = f", and {swap:.1f} of the planned swap" if self._options.swap else ""
             self.said = (
                 f"the load was ended in its phase {self.phase} before the node froze: {left:.1f} of {self._total:.1f}"
-                f" GiB were available. {REMEDIES.get(self.phase, ELSE)}"
+                f" GiB were available{more}. {REMEDIES.get(self.phase, ELSE)}"
             )
             changed = True
-        grown = peak["taken_gib"] - self._written >= GROWS_GIB
+        grown = peak["taken_gib"] + self._swapped - self._written >= GROWS_GIB
         if changed or grown or now >= self._write_after:
             self._write(now)
 
@@ -199,7 +204,7 @@ class Load:
         return before != (self.phase, self.state)
 
     def _write(self, now: float) -> None:
-        self._write_after, self._written = now + WRITE, self._peaks[self.phase]["taken_gib"]
+        self._write_after, self._written = now + WRITE, self._peaks[self.phase]["taken_gib"] + self._swapped
         told: dict[str, Any] = {
             "state": self.state,
             "phase": self.phase,
@@ -212,6 +217,7 @@ class Load:
             "drops": self._drops,
             "graphs_gib": round(self._graphs, 2),
             "compiler_gib": round(self._compiler, 2),
+            "swapped_gib": round(self._swapped, 2),
             "jobs": os.environ.get("MAX_JOBS", ""),
             "phases": {
                 name: {figure: round(value, 2) for figure, value in peak.items()} for name, peak in self._peaks.items()
@@ -237,6 +243,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("base", type=Path, help="directory of NCCL's files")
     parser.add_argument("--port", required=True, type=int, help="of the server")
     parser.add_argument("--stop", type=float, default=0, help="percentage of available memory that ends the load")
+    parser.add_argument("--swap", type=float, default=0, help="GiB of free swap that the load may use")
     parser.add_argument("--key", default="", help="what the next plan knows this launch by")
     parser.add_argument("--kept", type=Path, help="file that stays on the node")
     parser.add_argument("--model", action="append", default=[], type=Path, metavar="DIRECTORY")

@@ -100,6 +100,17 @@ def test_nothing_is_touched_unless_asked_for(machine: Machine) -> None:
     assert (machine.commands, machine.files()) == ([], set())
 
 
+@pytest.mark.parametrize(("swap", "limits"), [(0, "100,100"), (16 * 10**9 // 1024, "100,100"), (64 << 20, "10,5")])
+def test_a_load_may_use_more_swap_than_dgx_os_has(
+    swap: int, limits: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = system.read_text
+    known = {"meminfo": f"SwapTotal:      {swap} kB\n"}
+    monkeypatch.setattr(system, "read_text", lambda path: known.get(path.name) or read(path))
+    machine.call(memory_guard=True)
+    assert f" -s {limits} -p " in node_tuning.GUARD.read_text()
+
+
 def test_check_mode_tells_and_changes_nothing(machine: Machine) -> None:
     told = machine.call(check=True, **EVERYTHING)
     assert (machine.commands, machine.files(), machine.target) == ([], set(), "graphical.target")

@@ -52,7 +52,7 @@ class Thread:
 class Node:
     """A node of 100 GiB, and the load on it."""
 
-    def __init__(self, watch: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, watch: Any, path: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
         self.path, self.status, self.compilers, self.dropped = path, 0, list[float](), list[float]()
         self.now = 0.0
         self.noted = path / "phases"
@@ -64,11 +64,16 @@ class Node:
         monkeypatch.setattr(watch, "threading", SimpleNamespace(Thread=Thread))
         (path / "base").mkdir()
         words = [str(path / "base"), "--port", "1", "--stop", "4", "--key", "k", "--kept", str(path / "kept.json")]
-        self.load = watch.Load(watch.parse(words))
+        self.load = watch.Load(watch.parse([*words, *more]))
 
-    def look(self, now: float, available: float, free: float | None = None) -> str:
+    def look(self, now: float, available: float, free: float | None = None, swap: float = 0) -> str:
         self.now = now
-        sizes = {"MemTotal": 100.0, "MemFree": available if free is None else free, "MemAvailable": available}
+        sizes = {
+            "MemTotal": 100.0,
+            "MemFree": available if free is None else free,
+            "MemAvailable": available,
+            "SwapFree": swap,
+        }
         lines = "".join(f"{name}: {int(gib * 2**20)} kB\n" for name, gib in sizes.items())
         (self.path / "meminfo").write_text(lines)
         self.load.look(now)
@@ -254,6 +259,32 @@ def test_loads_that_are_ended_in_a_row_are_counted(before: Any, times: int, node
     for now in (0.0, 2.0):
         node.look(now, 2)
     assert node.told("kept.json")["times"] == node.told()["times"] == times
+
+
+@pytest.mark.parametrize(
+    ("planned", "swap", "states"),
+    [
+        # Available memory is 1 GiB, and less than 4 ends a load.
+        (48, (60, 50, 12, 3.1, 3.1, 3.1), "loads loads loads loads loads loads"),
+        (48, (60, 50, 12, 2.9, 2.9, 2.9, 2.9), "loads loads loads ended ended ended ended"),
+        (48, (48, 20, 3.1, 2.9, 2.9, 2.9, 2.9), "loads loads loads loads loads loads ended"),
+        # Swap that no plan has is not for this load.
+        (0, (60, 60, 60, 60), "loads loads loads ended"),
+        (2, (60, 60, 60, 60), "loads loads loads ended"),
+    ],
+)
+def test_a_load_may_use_the_swap_that_the_plan_wants(
+    planned: float, swap: tuple[float, ...], states: str, watch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(watch, tmp_path, monkeypatch, "--swap", str(planned))
+    node.begin("weights")
+    assert " ".join(node.look(number / 2, 1, swap=gib) for number, gib in enumerate(swap)) == states
+    assert node.dropped[:1] == [0]
+    if planned == 48:
+        assert node.told()["swapped_gib"] == pytest.approx(48 - min(swap), abs=0.3)
+        ended = states.endswith("ended")
+        assert ("and 2.9 of the planned swap. Let SGLang" in node.told()["said"]) is ended
+        assert "GiB were swapped out" in tell(node.told()).message
 
 
 def test_nobody_waits_for_an_answer_while_memory_is_low(node: Node) -> None:

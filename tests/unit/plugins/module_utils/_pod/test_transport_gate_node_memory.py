@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,8 @@ class Node:
         self.phase = ""
         self.watch = NodeMemory(LIMITS, self.api, labels, proc, lambda: self.phase)  # type: ignore[arg-type]
 
-    def step(self, now: float, available: float, full: float = 0) -> str:
-        sizes = {"MemTotal": 100.0, "MemFree": available, "MemAvailable": available}
+    def step(self, now: float, available: float, full: float = 0, swap: float = 0) -> str:
+        sizes = {"MemTotal": 100.0, "MemFree": available, "MemAvailable": available, "SwapFree": swap}
         (self.proc / "meminfo").write_text("".join(f"{name}: {int(gib * 2**20)} kB\n" for name, gib in sizes.items()))
         (self.proc / "pressure/memory").write_text(f"full avg10={full:.2f} avg60=0.00 avg300=0.00 total=0\n")
         return self.watch.step(now).reason
@@ -58,6 +59,20 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("phase", "swap", "said"),
+    [
+        ("weights", 40, ["MemoryEnough"] * 3),
+        ("weights", 3, ["MemoryLow"] * 2 + ["MemoryOut"]),
+        # A server that has loaded is stopped, however much swap there is.
+        ("", 40, ["MemoryLow"] * 2 + ["MemoryOut"]),
+    ],
+)
+def test_a_load_may_use_the_swap_that_the_plan_wants(phase: str, swap: float, said: list[str], node: Node) -> None:
+    node.watch = NodeMemory(replace(LIMITS, swap=48.0), node.api, {}, node.proc, lambda: phase)  # type: ignore[arg-type]
+    assert [node.step(now, 0.5, full=50, swap=swap) for now in (0, 5, 15)] == said
 
 
 def test_every_change_is_a_condition_and_an_event_with_figures_and_remedy(node: Node) -> None:

@@ -253,6 +253,14 @@ def test_the_memory_is_watched_only_if_somebody_can_stop_the_group() -> None:
         assert sidecar_settings(rendered(options), 1).memory is None
 
 
+def test_both_guards_know_the_swap_that_a_load_needs() -> None:
+    objects = rendered(of_profile={"load": Load(weights=14.6, fraction=0.8, least=103.0, most=109.0), "swap_gib": 48})
+    (watch,) = [word for word in container_of(objects, 1)["command"] if word.startswith("--watch-load")]
+    assert " --swap 48" in watch
+    limits = sidecar_settings(objects, 1).memory
+    assert limits is not None and limits.swap == 48
+
+
 def test_a_sidecar_may_write_the_status_of_its_own_pod_and_events_and_nothing_else() -> None:
     objects = rendered()
     for rank, pod in enumerate(PODS):
