@@ -180,7 +180,7 @@ def test_a_sidecar_that_hangs_removes_the_head_from_the_service_until_it_is_star
     before = cluster.restarts()
     for rank in (1, 0):
         # The bracket keeps pkill from finding its own command line.
-        stop = f"pkill -STOP -f '[_]transport_gate.sidecar.*\"rank\": {rank},'"
+        stop = f"pkill -STOP -f '[_]pod.sidecar.*\"rank\": {rank},'"
         cluster.lab.shell(f"spark{rank + 1}", stop)
         took = cluster.wait(lambda: not cluster.in_service(), 45)
         print(f"\nout of the Service {took:.0f} s after the sidecar of rank {rank} hung")
