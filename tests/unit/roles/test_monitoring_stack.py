@@ -131,3 +131,12 @@ def test_the_pods_are_as_the_owner_of_the_cluster_wants_them(stacks: dict[str, S
 
 def test_no_pod_has_an_empty_list_which_the_api_would_not_keep(stacks: dict[str, Stack]) -> None:
     assert not [name for name, pod in pods(stacks["default"]).items() if "[]" in json.dumps(pod)]
+
+
+def test_no_pod_of_the_stack_can_fill_the_disk_of_a_node(stacks: dict[str, Stack]) -> None:
+    for name, objects in stacks.items():
+        found = pods(objects)
+        volumes = [volume for pod in found.values() for volume in pod["spec"].get("volumes", [])]
+        assert volumes and all(volume["emptyDir"].get("sizeLimit") for volume in volumes if "emptyDir" in volume)
+        arguments = found["prometheus"]["spec"]["containers"][0]["args"]
+        assert f"--storage.tsdb.retention.size={'0' if name == 'partial' else '8GB'}" in arguments
