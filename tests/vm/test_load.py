@@ -12,6 +12,7 @@ Simulated by load_weights.py: the rest of the server. The host has no other guar
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from test_memory import SILENT, SOON, Host, Ssh, unit
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from _sglang_environment import packages
-from sglang_catalogue import CACHE, unpack
+from sglang_catalogue import unpack
 
 COVERS = (
     "roles/sglang/files/watch_load.py",
@@ -84,11 +85,15 @@ def rank() -> str:
 class Machine:
     """The machine, and its snapshot."""
 
-    def __init__(self, directory: Path, site: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self.made, self._qemu = vms.Vms(directory, 1, MEMORY), list[str]()
-        self._monitor, disk = directory / "monitor", directory / "packages.img"
-        subprocess.run(["truncate", "-s", "3G", disk], check=True)
-        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", site, disk], check=True)
+        self._monitor, cache = directory / "monitor", self.made.image.parent / "sglang"
+        self.release, site = unpack(RELEASE, cache), packages(cache)
+        disk = site.with_suffix(".img")
+        if not disk.exists():
+            subprocess.run(["truncate", "-s", "3G", directory / "new"], check=True)
+            subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", site, directory / "new"], check=True)
+            shutil.move(directory / "new", disk)
         drive = f"file={disk},if=virtio,format=raw,readonly=on,cache=unsafe"
         self._more = ["-drive", drive, "-monitor", f"unix:{self._monitor},server,nowait"]
 
@@ -134,11 +139,10 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    release = unpack(RELEASE)
-    made = Machine(tmp_path_factory.mktemp("load"), packages(CACHE))
+    made = Machine(tmp_path_factory.mktemp("load"))
     try:
         host = made.start()
-        prepared(host, release)
+        prepared(host, made.release)
         host.do("systemctl start rank")
         print(f"PyTorch was imported within {host.wait(says('PyTorch is imported'), IMPORTED_S):.0f} s")
         made.save()
