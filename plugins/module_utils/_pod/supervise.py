@@ -324,9 +324,12 @@ class SupervisorApi(InPodApi):
 
 
 def head_is_healthy(address: str, port: int, timeout: float) -> bool:
-    """Request /health: 200 after about a second if all ranks produced a token, 503 after 20 s if not."""
+    """Request a token: 200 after about a second if all ranks produced it, 503 after 20 s if not.
+
+    /health does the same, but always answers 200 with SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION=false.
+    """
     try:
-        with _HTTP.open(f"http://{address}:{port}/health", timeout=timeout) as answer:
+        with _HTTP.open(f"http://{address}:{port}/health_generate", timeout=timeout) as answer:
             return bool(answer.status == 200)
     except (OSError, http.client.HTTPException):
         return False
