@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,11 @@ CASES: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "samp
 # Mistakes of one play do not hide each other. The others have a play of their own.
 PLAYS: dict[str, dict[str, Any]] = {}
 for name, case in CASES.items():
-    play = PLAYS.setdefault(case.pop("play", name), {"with": {}, "put": {}, "options": [], "finds": []})
+    play = PLAYS.setdefault(case.pop("play", name), {"with": {}, "put": {}, "write": {}, "options": [], "finds": []})
     for key in ("with", "put"):
         for file, change in case.pop(key, {}).items():
             play[key].setdefault(file, []).extend([change] if key == "put" else change)
+    play["write"] |= case.pop("write", {})
     play["options"] += case.pop("options", [])
     play["finds"] += case.pop("finds")
     play |= case
@@ -44,7 +47,7 @@ def broken(path: Path, case: dict[str, Any]) -> list[str | Path]:
     for file, texts in case["put"].items():
         with (path / FILES[file]).open("a") as out:
             out.writelines(f"{text}\n" for text in texts)
-    for file, text in case.get("write", {}).items():
+    for file, text in case["write"].items():
         (path / file).parent.mkdir(exist_ok=True)
         (path / file).write_text(text)
     for old, new in case.get("move", {}).items():
@@ -68,9 +71,16 @@ def findings(text: str, path: Path) -> list[str]:
     return [text.replace("[WARNING]: ", "warning: ") for text in plain]
 
 
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """Return a directory with a short name, as owners have one: with that of pytest, findings have more lines."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
 @pytest.mark.parametrize("name", PLAYS)
-def test_a_mistake_is_one_finding_on_one_screen(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "mine"
+def test_a_mistake_is_one_finding_on_one_screen(name: str, directory: Path) -> None:
+    path = directory / "mine"
     done = ansible("ansible-playbook", *broken(path, PLAYS[name]))
     shown = screen(done.stdout)
     assert len(shown) <= HEIGHT
@@ -81,5 +91,5 @@ def test_a_mistake_is_one_finding_on_one_screen(name: str, tmp_path: Path) -> No
     assert (done.returncode == 0) is all(text.startswith("warning: ") for text in wanted)
     assert len(found) == len(wanted), found
     for begin in wanted:
-        head, _space, rule = begin.replace("{above}", str(tmp_path)).rpartition(" ")
+        head, _space, rule = begin.replace("{above}", str(directory)).rpartition(" ")
         assert [text for text in found if text.startswith(head) and f"[{rule}]" in text], (begin, found)
