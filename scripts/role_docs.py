@@ -9,6 +9,7 @@ and of disk space are generated from the profiles.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -22,7 +23,7 @@ from _generated import main, table
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import merge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge, resolve
 
 SHARED = ROOT / "meta" / "shared_variables.yml"
 # Longer defaults are not readable in a table.
@@ -176,29 +177,39 @@ def best_presets() -> dict[int, list[tuple[str, str, Mapping[str, Any]]]]:
     return dict(sorted(found.items()))
 
 
+def _peak(profile: Mapping[str, Any], preset: str, library: Library) -> str:
+    """Return the GiB that are taken on a Spark when the weights are loaded, and with the caches, before any load."""
+    memory = resolve(profile, preset or None, library=library, platform="gb10").memory
+    before = memory["total_gib"] - memory["available_gib"]
+    weights = before + memory["weights_gib"] + (memory["draft_gib"] or 0)
+    return f"{weights:.0f} / {max(weights, before + memory['static_gib']):.0f}"
+
+
 SERVE = "ansible-playbook -i inventory/mine -K playbooks/serve.yml"
 
 
+@functools.cache
 def models_tables() -> str:
     """Return the models for each number of Sparks: those with published figures, the fastest first, then the others."""
-    parts, sizes = [], _weights()
+    parts, sizes, library = [], _weights(), Library.load()
     for nodes, presets in best_presets().items():
         rows, others = [], []
         for name, preset, entry in sorted(presets, key=lambda one: -max(_rates(one[2]).values(), default=0)):
-            model, rates = _load(ROOT / "plugins" / "profiles" / f"{name}.yml")["model"], _rates(entry)
+            profile, rates = _load(ROOT / "plugins" / "profiles" / f"{name}.yml"), _rates(entry)
+            model, peak = profile["model"], _peak(profile, preset, library)
             weights = f"{sizes[model['repo'].lower()]:.0f} GB"
             if not rates:
-                others.append(f"`-e profile={name} -e preset={preset}` ({weights})")
+                others.append(f"`-e profile={name} -e preset={preset}` ({weights}; {peak} GiB)")
                 continue
             most = max(rates)
             several = f"{rates[most]:g} ({most} users)" if most > 1 else "-"
             source = entry["expected"]["source"].partition(",")[0].partition(":")[0]
             label = f"{model['repo'].partition('/')[2]}, {weights}, {source}"
             command = f"`{SERVE} -e profile={name} -e preset={preset}`"
-            rows.append([label, f"{rates[1]:g}" if 1 in rates else "-", several, command])
+            rows.append([label, f"{rates[1]:g}" if 1 in rates else "-", several, peak, command])
         parts.append(f"**{nodes} Spark{'s' * (nodes > 1)}**")
         if rows:
-            head = ["model, weights, who published it", "tok/s, one user", "tok/s, all users", "command"]
+            head = ["model, weights, who published it", "tok/s, one user", "tok/s, all users", "load, GiB", "command"]
             parts.append(table(head, rows))
         if others:
             parts.append(f"Nobody published figures of these; the command is `{SERVE}` with: {', '.join(others)}.")
