@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import e
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import repositories, to_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
+from role_samples import role_values
 
 STEP = '''"""Write the chat template, and a file of flags with what the checkpoint says."""
 import json
@@ -116,7 +117,7 @@ def test_a_sharded_checkpoint_is_used_where_it_is(tmp_path: Path) -> None:
     )
     assert refused(found) == set()
     assert repositories(found) == []
-    assert to_serving(found, "/srv/models", True).model_path == "/srv/models/big-tp2"
+    assert to_serving(found, role_values("serving_plan", models_dir="/srv/models")).model_path == "/srv/models/big-tp2"
     assert found.memory["weights_gib"] == 60.5
 
 

@@ -317,14 +317,14 @@ def _load(memory: Mapping[str, Any]) -> Load | None:
     return Load(memory["load_gib"], round(memory["fraction"], 4), memory["available_gib"], memory["most_gib"])
 
 
-def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Profile:
-    """Return the planner's view.
+def to_serving(resolved: ResolvedProfile, options: Mapping[str, Any]) -> Profile:
+    """Return the planner's view, with what the options of role serving_plan add to the command line.
 
-    With ``models_dir`` the server reads models from there instead of downloading them; ``metrics`` makes it provide
-    /metrics, which benchmarks and monitoring read. Time-outs that the profile does not set are those of large models.
+    Time-outs that the profile does not set are those of large models.
     """
+    models_dir = options["models_dir"]
     path, argv = str(resolved.model["path"]), list(resolved.argv)
-    if metrics and METRICS not in argv:
+    if options["metrics"] and METRICS not in argv:
         argv.append(METRICS)
     given = {word.partition("=")[0] for word in argv}
     argv += [word for flag, seconds in TIMEOUTS.items() if flag not in given for word in (flag, seconds)]

@@ -296,7 +296,7 @@ def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[s
     fact: dict[str, Any] = {"instance": instance, "ranks": [], "models_dir": options["models_dir"]}
     done = [f"Group {instance} is planned."]
     if resolved is not None:
-        profile = to_serving(resolved, options["models_dir"], options["metrics"])
+        profile = to_serving(resolved, options)
         nodes = options["nodes"] or options["candidates"][: profile.nodes]
         theirs = [_named(one, options["namespace"]) for one in options["networks"]]
         settings = from_options(Settings, options, instance=instance, nodes=nodes, networks=theirs)
@@ -375,7 +375,7 @@ def _fallback(options: Mapping[str, Any], main: Profile, settings: Settings) -> 
     resolved, findings = resolve_options({**options, "preset": options["fallback_preset"], "overrides": overrides})
     if resolved is None:
         return None, [replace(finding, key=OPTION, value=options["fallback_preset"]) for finding in findings]
-    profile = to_serving(resolved, options["models_dir"], options["metrics"])
+    profile = to_serving(resolved, options)
     times = options["fallback_after"], options["fallback_return_after"]
     fallback, found = plan_fallback(options["fabric"], profile, main, settings, *times)
     return fallback, [*findings, *found, *(finding for plan in fallback.plans.values() for finding in _lint(plan))]

@@ -30,6 +30,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from hypothesis import given
 from hypothesis import strategies as st
+from role_samples import role_values
 from serving_samples import fabric, profile, settings
 from serving_samples import plan as sample_plan
 
@@ -456,7 +457,7 @@ def test_profiles_that_trust_a_repository_s_code_pin_it() -> None:
     names = sorted(path.stem for path in (COLLECTION / "plugins" / "profiles").glob("*.yml"))
     unpinned = set()
     for name in names:
-        served = to_serving(resolve(load_profile(name, []), None, None, {}, library, None), "", metrics=False)
+        served = to_serving(resolve(load_profile(name, []), None, None, {}, library, None), role_values("serving_plan"))
         given = {finding.rule for finding in check(None, served, settings())}
         unpinned |= {name} if "serving.model.code" in given else set()
     assert unpinned == {

@@ -10,6 +10,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import model as sp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
+from role_samples import role_values
 
 RAW: dict[str, Any] = {
     "name": "tiny",
@@ -29,7 +30,7 @@ RAW: dict[str, Any] = {
 
 
 def test_models_are_downloaded_by_default() -> None:
-    profile = sp.to_serving(resolve(RAW), "", metrics=True)
+    profile = sp.to_serving(resolve(RAW), role_values("serving_plan", models_dir=""))
     assert profile.model_path == "org/tiny"
     assert "org/draft" in profile.argv
     assert (profile.nodes, profile.tp, profile.image) == (2, 2, "registry.example/sglang@sha256:0")
@@ -39,7 +40,7 @@ def test_models_are_downloaded_by_default() -> None:
 
 def test_staged_models_are_read_from_their_directory_the_draft_too() -> None:
     resolved = resolve(RAW)
-    profile = sp.to_serving(resolved, "/srv/models", metrics=False)
+    profile = sp.to_serving(resolved, role_values("serving_plan", models_dir="/srv/models", metrics=False))
     assert profile.model_path == "/srv/models/org--tiny"
     assert "/srv/models/org--draft" in profile.argv
     assert "org/draft" not in profile.argv
@@ -49,9 +50,14 @@ def test_staged_models_are_read_from_their_directory_the_draft_too() -> None:
 
 def test_a_path_of_the_profile_stays() -> None:
     resolved = resolve({**RAW, "model": {"repo": "org/tiny", "path": "/data/tiny"}})
-    assert sp.to_serving(resolved, "/srv/models", metrics=False).model_path == "/data/tiny"
+    assert (
+        sp.to_serving(resolved, role_values("serving_plan", models_dir="/srv/models", metrics=False)).model_path
+        == "/data/tiny"
+    )
     assert sp.repositories(resolved) == ["org/draft"]
-    assert sp.to_serving(resolved, "/srv/models", metrics=False).paths == ("/data/tiny",)
+    assert sp.to_serving(resolved, role_values("serving_plan", models_dir="/srv/models", metrics=False)).paths == (
+        "/data/tiny",
+    )
 
 
 def test_a_rank_compares_its_start_with_memory_that_gpu_and_cpu_share_only() -> None:
@@ -61,27 +67,27 @@ def test_a_rank_compares_its_start_with_memory_that_gpu_and_cpu_share_only() -> 
 
 
 def test_time_outs_suit_a_first_step_that_compiles_kernels() -> None:
-    argv = sp.to_serving(resolve(RAW), "", metrics=True).argv
+    argv = sp.to_serving(resolve(RAW), role_values("serving_plan", models_dir="")).argv
     assert argv[-4:] == ("--watchdog-timeout", "3600", "--dist-timeout", "900")
 
 
 def test_time_outs_of_the_profile_win() -> None:
     raw = {**RAW, "server_args": {**RAW["server_args"], "watchdog_timeout": 60, "dist_timeout": 90}}
-    argv = sp.to_serving(resolve(raw), "", metrics=True).argv
+    argv = sp.to_serving(resolve(raw), role_values("serving_plan", models_dir="")).argv
     assert (argv.count("--watchdog-timeout"), argv.count("--dist-timeout")) == (1, 1)
     assert "3600" not in argv
 
 
 def test_metrics_are_asked_for_once() -> None:
     raw = {**RAW, "server_args": {**RAW["server_args"], "enable_metrics": True}}
-    assert sp.to_serving(resolve(raw), "", metrics=True).argv.count(sp.METRICS) == 1
+    assert sp.to_serving(resolve(raw), role_values("serving_plan", models_dir="")).argv.count(sp.METRICS) == 1
 
 
 def test_a_revision_reaches_the_server_and_the_staging_that_of_the_draft_too() -> None:
     args = {**RAW["server_args"], "speculative_draft_model_revision": "v2"}
     resolved = resolve({**RAW, "model": {"repo": "org/tiny", "revision": "deadbeef"}, "server_args": args})
     assert sp.revisions(resolved) == {"org/tiny": "deadbeef", "org/draft": "v2"}
-    served = sp.to_serving(resolved, "", metrics=False)
+    served = sp.to_serving(resolved, role_values("serving_plan", models_dir="", metrics=False))
     assert served.revision == "deadbeef"
     assert served.argv[served.argv.index("--speculative-draft-model-revision") + 1] == "v2"
 
@@ -89,7 +95,7 @@ def test_a_revision_reaches_the_server_and_the_staging_that_of_the_draft_too() -
 def test_without_a_revision_there_is_the_hub_s_default() -> None:
     resolved = resolve(RAW)
     assert sp.revisions(resolved) == {"org/tiny": "main", "org/draft": "main"}
-    assert sp.to_serving(resolved, "", metrics=False).revision == ""
+    assert sp.to_serving(resolved, role_values("serving_plan", models_dir="", metrics=False)).revision == ""
 
 
 def test_a_path_has_no_revision_to_stage() -> None:
