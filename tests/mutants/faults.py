@@ -71,17 +71,22 @@ class Mutant:
         return ast.fix_missing_locations(tree)
 
 
-def mutants(path: Path) -> Iterator[Mutant]:
-    """Yield all mutants of a file."""
+def mutants(path: Path, texts: set[str] | None = None) -> Iterator[Mutant]:
+    """Yield all mutants of a file, or those of lines with one of these texts."""
     text = (ROOT / path).read_text(encoding="utf-8")
     lines = text.split("\n")
     tree = ast.parse(text)
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for number, node in enumerate(_walk(tree)):
+        if not (variants := _variants(node)):
+            continue
         line = min((child.lineno for child in ast.walk(node) if hasattr(child, "lineno")), default=1)
-        for variant, new in enumerate(_variants(node)):
-            place = _place(node, above)
-            yield Mutant(path, line, lines[line - 1].strip(), _head(node), _head(new), number, variant, *place)
+        code = lines[line - 1].strip()
+        if texts is not None and code not in texts:
+            continue
+        old, place = _head(node), _place(node, above)
+        for variant, new in enumerate(variants):
+            yield Mutant(path, line, code, old, _head(new), number, variant, *place)
 
 
 def _place(node: ast.AST, above: dict[ast.AST, ast.AST]) -> tuple[frozenset[int], str]:
