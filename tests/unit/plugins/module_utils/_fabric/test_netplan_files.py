@@ -48,7 +48,7 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if "-6" in argv:
             said = {"route": text[1], "rule": "53: from fd00::/64 lookup 53\n"}
         else:
-            said = {"route": text[0], "rule": "52: from 198.51.100.7 lookup 52\n"}
+            said = {"route": text[0], "rule": "52: from 198.51.100.7 lookup 52\n53: from all lookup main\n"}
         return subprocess.CompletedProcess(list(argv), 0, said[argv[2]], "")
 
     monkeypatch.setattr(system, "run", run)
@@ -71,6 +71,7 @@ def test_everything_but_the_fabric_and_pods_is_observed() -> None:
         "route blackhole 10.9.0.0/16 proto static",
         "route 10.97.0.0/24 dev vpn0 scope link",
         "rule 52: from 198.51.100.7 lookup 52",
+        "rule 53: from all lookup main",
         "route fd00::/64 dev mgmt0 proto ra metric 100 pref medium",
         "rule 53: from fd00::/64 lookup 53",
     )
@@ -123,7 +124,7 @@ def test_the_session_is_found_behind_sudo(tmp_path: Path, monkeypatch: pytest.Mo
     assert netplan_files.session_address(tmp_path / "absent") == ""
     routes = [{"dev": "wlan0"}, {"dev": "enp1s0f0v0", "gateway": "192.168.177.1", "protocol": "dhcp"}]
     monkeypatch.setattr(netplan_files, "default_routes", lambda: routes)
-    monkeypatch.setattr(netplan_files, "session_address", lambda: "10.99.0.11")
+    monkeypatch.setattr(netplan_files, "session_address", lambda: "fd00::7")  # the second address of mgmt0
     assert netplan_files.protected_interfaces(["bmc0"], LINKS) == {
         "wlan0": "it carries the default route of this host",
         "enp1s0f0v0": "it carries the default route of this host, which the DHCP server 192.168.177.1 gave it",
