@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that the survey for AWX asks only for what the playbooks read, and that its defaults can be planned."""
+"""Test that the survey for AWX asks only for what the playbooks read, and that its defaults can be planned.
+
+tests/lab/test_awx.py runs site as a job.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ def test_a_question_sets_a_short_name_with_all_its_choices() -> None:
         assert question.get("choices") == known[question["variable"]].get("choices"), question["variable"]
 
 
-def test_a_job_with_the_defaults_of_the_survey_plans(tmp_path: Path) -> None:
-    extra = {question["variable"]: question["default"] for question in ASKED}
-    done, output = awx_job.run(tmp_path, "playbooks/plan.yml", ["inventory/4x-gb10-switch"], extra, [])
-    assert done == "successful", output
-    assert "0 errors" in output
+def test_a_job_with_the_defaults_of_the_survey_shows_the_one_mistake_of_its_variables(tmp_path: Path) -> None:
+    extra = {question["variable"]: question["default"] for question in ASKED} | {"sglang_wait_timeout": "long"}
+    done, output = awx_job.run(tmp_path, "playbooks/plan.yml", ["inventory/4x-gb10-switch"], extra, ["-t", "plan"])
+    said = " ".join(output.split())
+    assert done == "failed", output
+    assert "Nothing was changed: 1 error," in said
+    assert "sglang_wait_timeout = 'long'" in said
