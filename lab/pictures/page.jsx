@@ -4,6 +4,8 @@ import {ChartsProvider, SnackbarProvider, generateChartsTheme, getTheme} from "@
 import {ViewDashboard} from "@perses-dev/dashboards";
 import {PluginRegistry, ValidationProvider, dynamicImportPluginLoader} from "@perses-dev/plugin-system";
 import * as prometheus from "@perses-dev/prometheus-plugin";
+import * as stat from "@perses-dev/stat-chart-plugin";
+import * as states from "@perses-dev/status-history-chart-plugin";
 import * as timeseries from "@perses-dev/timeseries-chart-plugin";
 import {QueryClient, QueryClientProvider} from "@tanstack/react-query";
 import {createRoot} from "react-dom/client";
@@ -25,7 +27,7 @@ const sources = {
   buildProxyUrl: () => "",
 };
 const plugins = dynamicImportPluginLoader(
-  [prometheus, timeseries].map(one => ({resource: one.getPluginModule(), importPlugin: async () => one})),
+  [prometheus, stat, states, timeseries].map(one => ({resource: one.getPluginModule(), importPlugin: async () => one})),
 );
 const theme = getTheme("light");
 const dashboard = await (await fetch(asked.get("dashboard"))).json();
