@@ -6,8 +6,9 @@
 The tests are those of the package and of the plugins that import it. They run once to see which lines each executes.
 Then each fault (mutant) is written into a copy of this checkout and gets the tests that execute its statement, the
 quickest first, and at last those that start Python themselves. A fault in a function is also put into the loaded
-function. For other faults (constants, defaults) all tests of the package run after a new import. Property tests try few
-examples and tests that run Ansible are skipped, so the share of noticed faults is a lower bound.
+function. For other faults (constants, defaults) all tests of the package run after a new import, first those that
+execute a line of the file. Property tests try few examples and tests that run Ansible are skipped, so the share of
+noticed faults is a lower bound.
 
 ``equivalent.yml`` lists mutants that nobody could notice. ``--record`` adds the result of a whole package to
 ``tests/record/mutants.json``.
