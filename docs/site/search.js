@@ -18,13 +18,15 @@ const MEANT = [
   [/^support bundle$/i, "roles/support_bundle/README", ["support_bundle"]],
   [/^openshift$/i, "docs/existing"],
   [/^(kernel )?updates?$/i, "roles/update/README"],
-  [/^[a-z0-9]+(_[a-z0-9]+)+$/, "docs/variables"],
+  [/^gb10(_[a-z0-9]+)+$/, "docs/variables"],
 ];
 var asked = "";
+// A variable of a role begins with the role's name, and the role's page has it.
+const ofRole = (page) => asked.startsWith(`${page.match(/^roles\/(\w+)\/README$/)?.[1] ?? " "}_`);
 // Sphinx's own scores, with pages for readers before the generated reference.
 var Scorer = {
   score: ([page, , , , score]) =>
-    score + (MEANT.some(([pattern, meant]) => meant === page && pattern.test(asked)) ? 1000 : 0) - (page.startsWith("reference/plugins/") ? 12 : 0),
+    score + (ofRole(page) || MEANT.some(([pattern, meant]) => meant === page && pattern.test(asked)) ? 1000 : 0) - (page.startsWith("reference/plugins/") ? 12 : 0),
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },

@@ -94,7 +94,7 @@ QUERIES = {
     "uninstall": "docs/uninstall.html",
     "remove everything": "docs/uninstall.html",
     "gb10_node_id": "docs/variables.html",
-    "serving_plan_preset": "docs/variables.html",
+    "serving_plan_preset": "roles/serving_plan/README.html",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "docs/troubleshooting.html",
     "open webui": "docs/clients.html",
     "jumbo frames": "docs/fabric.html",
