@@ -20,7 +20,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import model_share_plan
 from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, share, store
-from ansible_collections.gb10.cluster.plugins.plugin_utils._models.plan import Stock
+from ansible_collections.gb10.cluster.plugins.plugin_utils._models.plan import Listing, Stock
 from model_transfers import REPO, files
 
 SHA = "0123456789abcdef" * 4
@@ -184,6 +184,8 @@ def test_files_that_exclude_each_other_are_refused(names: list[str]) -> None:
     listed = [{"name": name, "size": 1, "digest": SHA, "algorithm": "sha256"} for name in names]
     with pytest.raises(store.ListingError):
         share.items_of([{"repo": REPO, "commit": "c0ffee", "dest": "/srv/models/x", "files": listed}])
+    with pytest.raises(store.ListingError):
+        Listing("c0ffee", tuple(store.File(**file) for file in listed))
 
 
 @pytest.mark.parametrize("commit", ["../../api", "a/b", "", "a?b", "-x", "a b", 5, None])
