@@ -50,7 +50,7 @@ def check_places(directories: Iterable[Path], groups: Iterable[str], working: Pa
             continue
         for place in dict.fromkeys((directory.resolve().parent, working.resolve())):
             path = place / "group_vars"
-            meant = path.is_dir() and {one.stem for one in path.glob("[!.]*") if _is_read(one)} & names
+            meant = {one.stem for one in path.glob("[!.]*") if _is_read(one)} & names
             # Beside the hosts of another inventory they are that one's.
             if meant and place != directory.resolve() and not any(place.glob("hosts*")):
                 found[path] = _finding("inventory.unread/place", None, key=str(path), place=directory)
