@@ -84,7 +84,7 @@ def together(name: str, steps: list[Step]) -> dict[str, tuple[int, Took]]:
 
         def work(step: Step) -> tuple[int, Took]:
             with Path(outputs, step["name"]).open("wb") as output:
-                # A process group for each, so that an interrupt ends also what the step has started.
+                # A process group for each: an interrupt reaches also what the step has started, which cleans up.
                 process = start(
                     step, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, process_group=0
                 )
@@ -110,7 +110,7 @@ def together(name: str, steps: list[Step]) -> dict[str, tuple[int, Took]]:
             for process in started:
                 if process.returncode is None:
                     with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGTERM)
+                        os.killpg(process.pid, signal.SIGINT)
             raise
     return {step["name"]: results[step["name"]] for step in steps}
 
