@@ -75,7 +75,7 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ),
         ("sglang_memory_guard_percent", {"5": 3}, "Write a list."),
         ("gb10_fabric_pfs", ["enp1s0f0np0"], "Write a mapping, as {name: value}."),
-        ("gb10_models_dir", "srv/models", "such as /srv/models"),
+        ("gb10_models_dir", "var/lib", "such as /srv/models"),  # one finding, though /var/lib has another
         ("k3s_api_host", "Spark1.LOCAL.", "could not resolve a .local name"),
         ("node_tuning_swappiness", "high", "0 to 200"),
         ("gb10_models_dir", "/", "is a directory of the system"),
