@@ -29,6 +29,8 @@ MEMORY_KIB = {"MemTotal": 125_513_964, "MemFree": 110_000_000, "MemAvailable": 1
 # containerd and kubelet cannot mount an overlay on the container's own overlay
 BIND_MOUNTED = ("/var/lib/rancher", "/var/lib/containerd", "/var/lib/kubelet")
 _READY_S = 90
+# K3s's unit ends the boot when its API answers: 60 s were too few for two hosts that start at once on a busy machine.
+_BOOT_S = 180
 _WANTS = "etc/systemd/system/{target}.wants/{unit}"
 _UNITS = {
     "spark": (("multi-user.target", "NetworkManager.service"),),
@@ -282,8 +284,8 @@ def ssh(lab: Lab, host: Host, *argv: str, check: bool = True, timeout: float = 6
 
 
 def _wait_for_systemd(lab: Lab, host: Host) -> None:
-    end = time.monotonic() + _READY_S
-    while (state := ssh(lab, host, "systemctl", "is-system-running", "--wait", check=False).strip()) != "running":
+    end, asked = time.monotonic() + _BOOT_S, ("systemctl", "is-system-running", "--wait")
+    while (state := ssh(lab, host, *asked, check=False, timeout=_BOOT_S).strip()) != "running":
         if state == "degraded" or time.monotonic() > end:
             failed = ssh(lab, host, "systemctl", "list-units", "--state=failed", "--no-legend", "--plain", check=False)
             raise LabError(f"{host.name} is {state or 'not reachable'}; failed units:\n{failed}")

@@ -17,7 +17,7 @@ COVERS = ("docs/prepare.md", "plugins/action/preflight_info.py")
 
 NODES = {"spark1": "10.99.0.11", "spark2": "10.99.0.12"}
 # Read NIC firmware and GPU, or measure RDMA.
-NEED_HARDWARE = 3
+NEED_HARDWARE = 5
 BLOCK = re.compile(r"^```shell\n# (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 BLOCKS = BLOCK.findall((CHECKOUT / "docs" / "prepare.md").read_text(encoding="utf-8"))
 RESTART = "sudo reboot\n"
