@@ -31,8 +31,12 @@ class ActionModule(ActionBase):
             read = {"failed": True, "msg": str(error)}
         if not read.get("failed"):
             printed = {"printed": self._printed} if self._printed else {}
-            return result | read | {"ansible_facts": {**read["ansible_facts"], "gb10_preflight_unread": printed}}
+            if "gb10_preflight" in read["ansible_facts"]:
+                read["ansible_facts"]["gb10_preflight_unread"] = printed
+            return result | read
         told = self._with_cause(error_of(read))
+        if boolean(self._task.args.get("loads_only", False)):
+            return result | {"changed": False, "ansible_facts": {"gb10_loads": []}, "msg": told}
         known = task_vars or {}
         unread = {
             "error": told,

@@ -13,7 +13,7 @@ from typing import Any
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
-from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Facts
+from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Facts, Taken
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import COLLECTION
@@ -36,7 +36,7 @@ class ActionModule(ControllerAction):
         given = {
             **options,
             "readings": [_memory(facts) for facts in hosts],
-            "loads": {name: facts["loads"] for name, facts in found.items()},
+            "loads": {name: _loads(known[name]) for name in nodes if name in known},
             "held": {name: _held(facts) for name, facts in found.items()},
         }
         fact, findings, done = plan_serving(given, full=Display().verbosity > 0)
@@ -64,6 +64,14 @@ def _read(host: Mapping[str, Any]) -> Facts | None:
     """Return the facts of a host that preflight has read."""
     read = host.get("ansible_facts") or {}
     return shape_facts(plain(read["gb10_preflight"]))[0] if "gb10_preflight" in read else None
+
+
+def _loads(host: Mapping[str, Any]) -> list[Taken]:
+    """Return what loads took on a host, the oldest first, as preflight and playbook serve have read it."""
+    read = host.get("ansible_facts") or {}
+    given = [read.get("gb10_preflight"), {"loads": read.get("gb10_loads")}]
+    found = [taken for each in given for taken in shape_facts(plain(each))[0]["loads"]]
+    return sorted(found, key=lambda taken: taken["at"])
 
 
 def _memory(facts: Facts | None) -> float | None:

@@ -30,6 +30,10 @@ options:
       keep what their loads took.
     type: str
     default: ''
+  loads_only:
+    description: Read only what loads took, into the fact C(gb10_loads); the other facts stay as they are.
+    type: bool
+    default: false
   controller_time:
     description:
       - Seconds since 1970 on the controller, just before the task. If omitted, the host's clock is not compared.
@@ -62,6 +66,7 @@ ansible_facts:
       O(keep_unread), it is null itself and C(gb10_preflight_unread) has the error if the host can't be read,
       or what the login printed.
     - Also the facts of M(gb10.cluster.pf_info).
+    - With O(loads_only), only C(gb10_loads), a list that is empty if the host can't be read.
   returned: always
   type: dict
 msg:
@@ -73,7 +78,7 @@ msg:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric.physical_functions import pf_facts, read_pfs
 from ansible_collections.gb10.cluster.plugins.module_utils._node.commands import runner
-from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import Roots, read_host
+from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import Roots, read_host, read_loads
 
 
 def main() -> None:
@@ -83,6 +88,7 @@ def main() -> None:
             "paths": {"type": "list", "elements": "str", "default": ["/var/lib"]},
             "models_dir": {"type": "str", "default": ""},
             "cache_dir": {"type": "str", "default": ""},
+            "loads_only": {"type": "bool", "default": False},
             "controller_time": {"type": "float"},
             "k3s_binary": {"type": "path", "default": "/usr/local/bin/k3s"},
             # The action of this module reads it: a host that can't be read can't run the module either.
@@ -91,6 +97,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     params, run = module.params, runner(module)
+    if params["loads_only"]:
+        loads = read_loads(params["cache_dir"])
+        module.exit_json(changed=False, ansible_facts={"gb10_loads": loads}, msg=f"{len(loads)} loads are known")
     roots = Roots(sysfs=params["sysfs_root"])
     given = params["controller_time"], params["k3s_binary"], params["models_dir"], params["cache_dir"]
     facts = read_host(roots, params["paths"], run, *given)

@@ -33,6 +33,7 @@ def test_a_host_that_can_not_be_read_fails(monkeypatch: pytest.MonkeyPatch) -> N
 def test_preflight_goes_on_with_the_error_as_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = run(monkeypatch, keep_unread=True)["ansible_facts"]
     assert facts["gb10_preflight"] is None
+    assert run(monkeypatch, keep_unread=True, loads_only=True)["ansible_facts"] == {"gb10_loads": []}
     unread = facts["gb10_preflight_unread"]
     assert unread.pop("error").endswith("Host key verification failed.")
     assert unread == {"address": "192.0.2.1", "user": "nvidia"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import launch_key
@@ -56,6 +57,28 @@ def test_what_loads_took_comes_from_the_hosts_that_preflight_read() -> None:
     result = planned({"spark2": {"ansible_facts": {"gb10_preflight": read}}, "spark3": {}})
     assert "load: as counted on spark2 (2026-11-29T08:00:00Z, 1 of 4 nodes known), up to 101.5" in result["msg"]
     assert [one["value"] for one in result["findings"] if one["rule"] == "serving.load.held"] == ["30.0"]
+
+
+@pytest.mark.parametrize(
+    ("newer", "shown"),
+    [
+        ([{"at": "2026-11-30T02:00:00Z", "taken_gib": 90.5}], "90.5"),
+        ([{"at": "2026-11-28T02:00:00Z"}], "101.5"),
+        ([], "101.5"),
+        ("x", "101.5"),
+    ],
+)
+def test_the_newest_load_counts_whoever_read_it(newer: Any, shown: str) -> None:
+    key = launch_key(Plan.from_dict(planned()["plan"]))
+    told = {"key": key, "state": "ready", "phase": "graphs", "at": "2026-11-29T08:00:00Z"}
+    told |= {"total_gib": 119.7, "before_gib": 9.8, "taken_gib": 101.5}
+    facts = {"gb10_preflight": {**GOOD, "loads": [told]}}
+    facts["gb10_loads"] = [told | one for one in newer] if isinstance(newer, list) else newer
+    assert f"up to {shown} of 119.7" in planned({"spark2": {"ansible_facts": facts}, "spark3": {}})["msg"]
+    del facts["gb10_preflight"]
+    assert ("as counted on spark2" in planned({"spark2": {"ansible_facts": facts}})["msg"]) is bool(
+        newer and newer != "x"
+    )
 
 
 def test_without_the_option_there_is_no_fallback() -> None:
