@@ -229,10 +229,10 @@ def around(run: Run, when: str) -> str:
         return str(error)
     # journalctl's own option for the kernel's log shows only this boot.
     words = ["journalctl", "_TRANSPORT=kernel", f"--since={middle - BEFORE} UTC", f"--until={middle + AFTER} UTC"]
-    status, output, error = run([*words, "--output=short-iso", "--no-pager"])
+    status, output, errors = run([*words, "--output=short-iso", "--no-pager"])
     # It also succeeds for a user who sees only the messages of his own programs.
-    if status != 0 or "not seeing messages" in error:
-        said = redact(" ".join(error.split())[:WIDTH]) or "journalctl is not installed, or failed"
+    if status != 0 or "not seeing messages" in errors:
+        said = redact(" ".join(errors.split())[:WIDTH]) or "journalctl is not installed, or failed"
         return f"it cannot be read: {said}"
     lines = [line[:WIDTH] for line in redact(output).splitlines() if ERRORS.search(line)]
     more = [f"and {len(lines) - AROUND} more lines"] if len(lines) > AROUND else []
