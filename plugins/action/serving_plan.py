@@ -44,7 +44,8 @@ class ActionModule(ControllerAction):
         result = plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done))
         if failed:
             return result
-        both = {str(finding): finding for finding in [*_of_fabric(options["fabric"]), *findings]}
+        of_fabric = [load(Finding, finding) for finding in options["fabric"].get("findings") or ()]
+        both = {str(finding): finding for finding in [*of_fabric, *findings]}
         verdict = f"{counted(both.values(), zero=True)}. Next: {again('preflight')}"
         return result | {"plan": fact, "verdict": verdict, "deep": _deep(fact)}
 
@@ -82,7 +83,3 @@ def _memory(facts: Facts | None) -> float | None:
 def _held(facts: Facts) -> float:
     """Return the GiB that programs outside Kubernetes hold on a host."""
     return sum(holder["kib"] for holder in facts["memory_holders"]) / 2**20
-
-
-def _of_fabric(fabric: Mapping[str, Any]) -> list[Finding]:
-    return [load(Finding, finding) for finding in fabric.get("findings") or ()]

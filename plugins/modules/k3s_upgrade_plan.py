@@ -225,14 +225,12 @@ def plan_upgrade(nodes: Sequence[Node], target: str, *, group_running: bool, gro
 
 def read_nodes(hosts: Iterable[Mapping[str, Any]], cluster_nodes: Iterable[Mapping[str, Any]]) -> list[Node]:
     """Return the hosts with their marks of an interrupted upgrade; ``cluster_nodes`` are the API's Node objects."""
-    marked = {node["metadata"]["name"] for node in cluster_nodes if UPGRADE in _annotations(node)}
+    marked = {
+        node["metadata"]["name"] for node in cluster_nodes if UPGRADE in (node["metadata"].get("annotations") or {})
+    }
     return [
         Node(host["host"], host["server"], host["installed"], host["stale"], host["node"] in marked) for host in hosts
     ]
-
-
-def _annotations(resource: Mapping[str, Any]) -> Mapping[str, str]:
-    return resource["metadata"].get("annotations") or {}
 
 
 def running_instances(pods: Iterable[Mapping[str, Any]]) -> list[str]:

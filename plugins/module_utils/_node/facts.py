@@ -282,6 +282,7 @@ def read_host(
     pfs, addresses = read_pfs(roots.sysfs, links), devices.addresses_of(links)
     masters = devices.masters_of(links)
     memory = _memory(proc)
+    synchronized = run(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).output
     return {
         "user": _user(),
         "os": _os_release(etc),
@@ -296,7 +297,7 @@ def read_host(
         "memory_holders": read_holders(proc, run),
         "kernel_log": read_kernel_log(run),
         "cgroup_version": _cgroup_version(Path(roots.cgroup)),
-        "time_synchronized": _yes_no(run(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).output),
+        "time_synchronized": {"yes": True, "no": False}.get(synchronized.strip()),
         "clock_offset_s": clock_offset,
         "disks": [_disk(path) for path in paths],
         "images": [name for ctr in ([k3s_binary, "ctr"], ["ctr"]) for name in run([*ctr, *IMAGES]).output.split()],
@@ -381,10 +382,6 @@ def _cgroup_version(root: Path) -> int | None:
         return None
     # only the root of the unified hierarchy has this file (cgroups(7))
     return 2 if (root / "cgroup.controllers").exists() else 1
-
-
-def _yes_no(text: str) -> bool | None:
-    return {"yes": True, "no": False}.get(text.strip())
 
 
 def _disk(path: str) -> Disk:

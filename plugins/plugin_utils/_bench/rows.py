@@ -173,10 +173,6 @@ def _planned(row: Row, cell: Mapping[str, Any], rows: Mapping[str, Row]) -> Row:
     return row
 
 
-def _same_as(rows: Mapping[str, Row], name: str) -> str:
-    return f"the image resolves it to the same engine as {rows[name].name if name in rows else name}"
-
-
 def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     """Return the report of a sweep's journal: the cells of the last plan, each with its last result.
 
@@ -193,7 +189,8 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     for record in (r for r in known if "key" not in r or current([r], plan)):
         _measured(rows[record["cell"]], record)
         if original := record.get("duplicate_of"):
-            rows[record["cell"]].reason = _same_as(rows, original)
+            name = rows[original].name if original in rows else original
+            rows[record["cell"]].reason = f"the image resolves it to the same engine as {name}"
     _name_engines(report.rows)
     return report
 

@@ -211,21 +211,18 @@ def _overview(plan: Plan, memory: Mapping[str, Any], image_gb: float | None, ima
     else:
         download = f"{', '.join(plan.models)} ({size}) by each pod, at every start"
     service = plan.service
+    pull = f"about {two_digits(image_gb)} GB for each node that lacks it" if image_gb else "size not known"
     # The directory of a downloaded model is named after it.
     model = next(
         (name for name in plan.models if plan.model_path.endswith(f"/{name.replace('/', '--')}")), plan.model_path
     )
     return [
         f"model: {model}, profile {plan.profile}/{plan.preset}",
-        f"image: {plan.image} (SGLang {plan.sglang_version}, {_pull(image_gb)}{image_note and f'; {image_note}'})",
+        f"image: {plan.image} (SGLang {plan.sglang_version}, {pull}{image_note and f'; {image_note}'})",
         f"download: {download}",
         f"memory: {memory.get('fits', 'not estimated')}",
         f"endpoint: http://{service.name}.{plan.namespace}:{service.port}/v1, in the cluster",
     ]
-
-
-def _pull(size: float | None) -> str:
-    return f"about {two_digits(size)} GB for each node that lacks it" if size else "size not known"
 
 
 def _command(title: str, argv: Sequence[str]) -> list[str]:
