@@ -225,8 +225,8 @@ def around(run: Run, when: str) -> str:
     """Return what the kernel said around a time, or why that can't be read."""
     try:
         middle = datetime.datetime.strptime(when, "%Y-%m-%d %H:%M:%S")
-    except ValueError as error:
-        return str(error)
+    except ValueError as wrong:
+        return str(wrong)
     # journalctl's own option for the kernel's log shows only this boot.
     words = ["journalctl", "_TRANSPORT=kernel", f"--since={middle - BEFORE} UTC", f"--until={middle + AFTER} UTC"]
     status, output, errors = run([*words, "--output=short-iso", "--no-pager"])
