@@ -159,5 +159,5 @@ def test_scripts_run_beside_the_installed_collection(collections: Path, home: Pa
     )
     assert "10.101.1.2/24" in shown.stdout
     # The tables of messages are on the site only; whoever has the artifact prints one message.
-    shown = run(sys.executable, home / "scripts" / "troubleshooting.py", "run.part", "preflight.link", cwd=collections)
-    assert "preflight.link.slow (warning)" in shown.stdout and "run.part (error)" in shown.stdout
+    shown = run(sys.executable, home / "scripts" / "troubleshooting.py", "k3s.first", "preflight.link", cwd=collections)
+    assert "preflight.link.slow (warning)" in shown.stdout and "k3s.first.unseen (error)" in shown.stdout
