@@ -115,9 +115,12 @@ ERRORS = re.compile(
     r"NVRM|Xid|AER|pcieport|mlx5_core.*(?:err|fail|warn|Link down)|Out of memory|oom-kill|hung|lockup", re.I
 )
 """The lines of the kernel's log that go into a file of their own."""
-BEFORE, AFTER = datetime.timedelta(minutes=10), datetime.timedelta(minutes=1)
-AROUND, WIDTH = 10, 240
-"""Lines and characters that are kept of the kernel's log around a time; the first ones tell the cause."""
+BEFORE = datetime.timedelta(minutes=10)
+AFTER = datetime.timedelta(minutes=1)
+AROUND = 10
+"""Lines that are kept of the kernel's log around a time; the first ones tell the cause."""
+WIDTH = 240
+"""Characters that are kept of such a line."""
 
 # Of K3s and RKE2
 SECRET_FILES = {"lib": "rancher/*/server/*token", "etc": "rancher/*/*token"}
