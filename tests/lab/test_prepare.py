@@ -82,7 +82,7 @@ def wait_for_reboot(lab: LabCommand, host: str, before: str, patience: float = 6
     started = time.monotonic()
     reach = ["ssh", "-F", lab.state / "ssh" / "config", host]
     while (taken := time.monotonic() - started) < patience:
-        ready = str(lab.run(*reach, "systemctl is-system-running --wait").stdout).strip()
+        ready = str(lab.run(*reach, "systemctl is-system-running").stdout).strip()
         if (boot := boot_id(lab, host)) not in ("", before) and ready == "running":
             print(f"{taken:.0f} s until {host} was back")
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_plays_are_played_as_long_as_the_budget_lasts_by_the_clock(budget: int, 
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a checkout with a scenario and a play that passes unless the role has a file called ``broken``."""
     files = {
         "molecule/x/molecule.yml": "---\n# Covers: roles/x\n",
@@ -132,13 +133,20 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for words in (("init", "-q", "-b", "main"), ("add", "."), (*identity, "commit", "-q", "-m", "x")):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     monkeypatch.setattr(plays, "ROOT", tmp_path)
-    return tmp_path
+    forget()
+    yield tmp_path
+    # A test after this one, in any order, asks about the real checkout.
+    forget()
+
+
+def forget() -> None:
+    plays._files.cache_clear()
+    plays._content.cache_clear()
 
 
 def states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     capsys.readouterr()
-    plays._files.cache_clear()
-    plays._content.cache_clear()
+    forget()
     assert plays.main(["list"]) == 0
     return dict(line.split()[:2] for line in capsys.readouterr().out.splitlines()[:-2])
 
