@@ -247,6 +247,25 @@ def test_paths_take_turns_and_one_that_failed_comes_last(make: Make, monkeypatch
     assert asked == [2, 1, 0]
 
 
+def test_a_source_that_sends_a_file_is_asked_for_the_next_one_last(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    sources = [share.Source(f"spark{n}", share.Hub(f"http://{n}")) for n in range(3)]
+    node = make(4, [1, 2, 3])
+    one = share.Slice(node.items, sources, False, share.Progress())
+
+    def fetch(hub: share.Hub, *_arguments: Any) -> bool:
+        asked.append([source.hub for source in sources].index(hub))
+        if len(asked) < len(sources):
+            one._get(node.items[len(asked)])
+        raise ConnectionError
+
+    monkeypatch.setattr(share.Hub, "fetch", fetch)
+    monkeypatch.setattr(share, "PATIENCE_NODES", -1)
+    one.run(node.items[:1], 1, 60)
+    assert asked[:3] == [0, 1, 2]
+    assert [source.running for source in sources] == [0, 0, 0]
+
+
 def test_neither_a_proxy_nor_another_address_stands_between_two_nodes(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
