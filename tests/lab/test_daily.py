@@ -181,6 +181,11 @@ def looked_after(day: Day) -> None:
 
 
 def switched_off(day: Day) -> None:
+    started = time.monotonic()
+    # The hosts go off some seconds after the playbook's end.
+    while not day.site.ask("get", "nodes").returncode:
+        assert time.monotonic() - started < PATIENCE
+        time.sleep(1)
     # podman starts a host again that was switched off, as somebody who presses its power button
     day.back(2)
 
