@@ -190,6 +190,7 @@ def _taken(told: Any) -> Taken:
         "peaks": {name: gib for name, gib in phases.items() if name in _PHASES},
         "graphs_gib": float(told.get("graphs_gib", 0)),
         "compiler_gib": float(told.get("compiler_gib", 0)),
+        "compilers_gib": float(told.get("compilers_gib", 0)),
         "jobs": int(told.get("jobs") or 0),
     }
 

@@ -173,7 +173,7 @@ class Taken(TypedDict):
     ``key`` identifies the image and the command of rank 0. A load is ``ready``, or was ``ended`` in ``phase`` because
     memory ran out; otherwise the most was taken in ``phase``. ``before_gib`` was taken before the load, and ``peaks``
     has the most of each phase. ``graphs_gib`` is what SGLang says that its CUDA graphs took, ``compiler_gib`` the most
-    memory of one compiler of at most ``jobs`` (0: not told).
+    memory of one compiler, ``compilers_gib`` of all at once, at most ``jobs`` (0: not told).
     """
 
     key: str
@@ -186,6 +186,7 @@ class Taken(TypedDict):
     peaks: dict[str, float]
     graphs_gib: float
     compiler_gib: float
+    compilers_gib: float
     jobs: int
 
 

@@ -169,7 +169,9 @@ def supervising(plan: Plan, options: PodOptions, groups: Sequence[Plan]) -> dict
     """Return the container that supervises the pods of ``groups``."""
     arguments = ["--namespace", plan.namespace]
     arguments += [word for one in groups for word in ("--pods", ",".join(rank.pod for rank in one.ranks))]
-    arguments += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after)]
+    arguments += ["--port", str(plan.service.port)]
+    stuck_after = options.stuck_after or max(one.stuck_after for one in groups)
+    arguments += ["--stuck-after", str(stuck_after)] if stuck_after else []
     start = max(start_limit(one, options) for one in groups)
     arguments += ["--first-step-timeout", str(options.first_step_timeout), "--start-timeout", str(start)]
     arguments += ["--logs", LOGS, "--evidence-port", str(evidence_port(plan)), "--live-port", str(live_port(plan))]

@@ -92,6 +92,7 @@ class Profile:
     memory: tuple[str, ...] = ()
     load: Load | None = None
     swap_gib: float = 0
+    stuck_after: int = 0
     nccl: str = "2.0"
 
 
@@ -253,6 +254,7 @@ class Plan:
     memory: tuple[str, ...] = ()
     load: Load | None = None
     swap_gib: float = 0
+    stuck_after: int = 0
     mtu: int = 0
     waived: Mapping[str, Any] = field(default_factory=dict)
     gpu: Mapping[str, Any] = field(default_factory=dict)
@@ -352,5 +354,6 @@ def to_serving(resolved: ResolvedProfile, options: Mapping[str, Any]) -> Profile
         memory=tuple(resolved.memory["lines"]),
         load=_load(resolved.memory),
         swap_gib=resolved.swap_gib,
+        stuck_after=resolved.stuck_after,
         nccl=resolved.nccl,
     )

@@ -192,8 +192,11 @@ def after_caches(taken: Taken, jobs: int) -> dict[str, float]:
     found = {name: peaks[name] - caches for name in ("graphs", "compile", "warm-up") if caches and name in peaks}
     # While a compiler runs, its phase has what the graphs take too.
     found["graphs"] = max(found.get("graphs", 0.0), taken["graphs_gib"])
-    if taken["compiler_gib"] and taken["jobs"]:
-        found["compile"] = found.get("compile", 0.0) + (jobs - taken["jobs"]) * taken["compiler_gib"]
+    counted = found.get("compile", 0.0)
+    if taken["compilers_gib"] and taken["jobs"] and jobs:
+        # Most compilers take less than the largest one: a bound. Fewer of them take no more than was counted.
+        bound = counted - taken["compilers_gib"] + jobs * taken["compiler_gib"]
+        found["compile"] = min(bound, counted) if jobs <= taken["jobs"] else bound
     return {name: max(0.0, gib) for name, gib in found.items()}
 
 

@@ -73,6 +73,7 @@ def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Set
         memory=profile.memory,
         load=profile.load,
         swap_gib=profile.swap_gib,
+        stuck_after=profile.stuck_after,
         mtu=0 if names else (fabric or {}).get("mtu", 0),
         gpu=described(settings.platform, settings.gpus_per_node) if settings.platform in GPUS else {},
         ssh=settings.ssh,

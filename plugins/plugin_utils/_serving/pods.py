@@ -205,7 +205,7 @@ class PodOptions:
     answers: AnswersGate = "report"
     sysfs_root: str = "/sys"
     supervisor: bool = True
-    stuck_after: int = 120
+    stuck_after: int = 0
     first_step_timeout: int = 1800
     memory_timeout: int = 300
     memory_guard: bool = True

@@ -546,6 +546,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "sampling": ("defaults for requests that do not set these values", "{temperature: 0.6, top_p: 0.95}"),
     "hardware": ("hardware of the nodes", "gb10"),
     "swap_gib": ("swap in GiB that each node needs while the weights load", "48"),
+    "stuck_after": ("seconds without a token, while requests run, after which a warm head is stuck", "300"),
     "status": ("untested, measured or broken; the last two need a source", ""),
     "source": ("", "origin of the settings and numbers"),
     "verified": ("longest prompt with right answers", "{tokens: 32768, by: person and date, image: name of the image}"),

@@ -221,6 +221,7 @@ PLAIN = (
     "image",
     "hardware",
     "swap_gib",
+    "stuck_after",
     "verified",
 )
 
@@ -256,7 +257,8 @@ class ResolvedProfile:
     the settings of the profile before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in
     execution order; ``memory`` an estimate per GPU with its arithmetic; ``nccl`` the oldest release of NCCL that the
     image can have; ``published`` what published launches say of it; ``image_gb`` the size of the image's download, if
-    it is known, and ``image_note`` on what it runs; ``swap_gib`` the swap that each node needs while the weights load.
+    it is known, and ``image_note`` on what it runs; ``swap_gib`` the swap that each node needs while the weights load;
+    ``stuck_after`` the seconds after which a head without a token is stuck, or 0 for the supervisor's own.
     """
 
     name: str
@@ -280,6 +282,7 @@ class ResolvedProfile:
     image_gb: float | None = None
     image_note: str = ""
     swap_gib: float = 0
+    stuck_after: int = 0
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -404,6 +407,7 @@ def resolve(
         image_gb=listed.gb if listed else None,
         image_note=listed.describe(hardware) if listed else "",
         swap_gib=float(merged.get("swap_gib") or 0),
+        stuck_after=int(merged.get("stuck_after") or 0),
     )
 
 

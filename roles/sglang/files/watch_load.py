@@ -10,7 +10,7 @@ models, so that their pages can be dropped. Once the server is ready, the sideca
 A log line of SGLang begins a phase (front_door.py notes it), and so does a compiler that runs. The most memory that was
 taken on the node in each phase goes to load.json beside NCCL's files, where the sidecar reads it, and to a file that
 stays on the node for the next plan. The next plan may be one with other caches or another number of compilers, so the
-file also has what SGLang itself says that its CUDA graphs took, and the most memory of one compiler.
+file also has what SGLang itself says that its CUDA graphs took, and the most memory of one compiler and of all at once.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Load:
         self._drop_after = self._write_after = self._ask_after = float("-inf")
         self._warms = self._cached = False
         self._drops = 0
-        self._graphs = self._compiler = self._swap = self._swapped = 0.0
+        self._graphs = self._compiler = self._compilers = self._swap = self._swapped = 0.0
         self._written = 0.0
 
     def look(self, now: float) -> None:
@@ -199,6 +199,7 @@ class Load:
         if self.state == "loads":
             sizes = compilers(PROC)
             self._graphs, self._compiler = graphs_took(noted), max(self._compiler, *sizes, 0.0)
+            self._compilers = max(self._compilers, sum(sizes))
             self._cached = noted.count(" caches\n") > 0
             self.phase = "compile" if sizes else "warm-up" if self._warms else last_phase(noted)
         return before != (self.phase, self.state)
@@ -217,6 +218,7 @@ class Load:
             "drops": self._drops,
             "graphs_gib": round(self._graphs, 2),
             "compiler_gib": round(self._compiler, 2),
+            "compilers_gib": round(self._compilers, 2),
             "swapped_gib": round(self._swapped, 2),
             "jobs": os.environ.get("MAX_JOBS", ""),
             "phases": {

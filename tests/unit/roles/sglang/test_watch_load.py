@@ -191,7 +191,7 @@ def test_the_most_memory_of_each_phase_is_kept_beside_nccl_s_files_and_on_the_no
     taken = {name: peak["taken_gib"] for name, peak in told["phases"].items()}
     assert taken == {"start": 10, "weights": 60, "caches": 70, "compile": 90, "warm-up": 80}
     assert (told["state"], told["key"], told["before_gib"], told["seconds"]) == ("ready", "k", 10, 40)
-    assert (told["graphs_gib"], told["compiler_gib"]) == (0, 2.5)
+    assert (told["graphs_gib"], told["compiler_gib"], told["compilers_gib"]) == (0, 2.5, 2.51)
     said = tell(told)
     assert said.proven and "90.0 of the node's 100.0 GiB were taken at most, in the phase compile" in said.message
 

@@ -513,7 +513,7 @@ def told(taken: dict[str, float], **more: Any) -> dict[str, Any]:
 
 
 def test_what_loads_took_is_read_and_nothing_else(host: Host) -> None:
-    more = {"graphs_gib": 1.5, "compiler_gib": 2.25, "jobs": "4"}
+    more = {"graphs_gib": 1.5, "compiler_gib": 2.25, "compilers_gib": 4.5, "jobs": "4"}
     later = told({"weights": 90}, state="ended", phase="graphs", at="2026-11-30T08:00:00Z", **more)
     written = {
         "a/load-s-g.json": json.dumps(later),
@@ -537,7 +537,8 @@ def test_what_loads_took_is_read_and_nothing_else(host: Host) -> None:
     assert first["state"] == "ready" and (first["phase"], first["taken_gib"]) == ("graphs", 101.5)
     assert (second["state"], second["phase"], second["taken_gib"]) == ("ended", "graphs", 90)
     assert first["peaks"] == {"weights": 90, "graphs": 101.5, "warm-up": 99} and first["jobs"] == 0
-    assert (second["graphs_gib"], second["compiler_gib"], second["jobs"]) == (1.5, 2.25, 4)
+    compiled = second["compiler_gib"], second["compilers_gib"], second["jobs"]
+    assert (second["graphs_gib"], *compiled) == (1.5, 2.25, 4.5, 4)
     assert host.read()["loads"] == []
 
 

@@ -39,7 +39,7 @@ OTHER = f"0.{KEY.split('.')[1]}"
 
 
 def taken(state: str = "ready", key: str = KEY, gib: float = 101.5, at: str = "2026-11-29T08:00:00Z") -> Taken:
-    known = {"peaks": {}, "graphs_gib": 0.0, "compiler_gib": 0.0, "jobs": 0}
+    known = {"peaks": {}, "graphs_gib": 0.0, "compiler_gib": 0.0, "compilers_gib": 0.0, "jobs": 0}
     return Taken(key=key, state=state, phase="graphs", at=at, total_gib=119.7, before_gib=9.8, taken_gib=gib, **known)
 
 
@@ -150,8 +150,14 @@ def test_memory_that_others_hold_since_the_last_load_is_a_warning(held: float, w
         ({"peaks": PEAKS}, "weights 91.0, caches 105.8, graphs 108.3, compile 110.8", ""),
         ({"peaks": PEAKS, "graphs_gib": 3.0}, "weights 91.0, caches 105.8, graphs 108.8, compile 110.8", ""),
         (
-            {"peaks": PEAKS, "compiler_gib": 3.0, "jobs": 4},
-            "weights 91.0, caches 105.8, graphs 108.3, compile 105.8",
+            {"peaks": PEAKS, "compiler_gib": 1.0, "compilers_gib": 4.0, "jobs": 4},
+            "weights 91.0, caches 105.8, graphs 108.3, compile 108.8",
+            "",
+        ),
+        # Two that are as large as the largest one would be more than four took.
+        (
+            {"peaks": PEAKS, "compiler_gib": 3.0, "compilers_gib": 4.0, "jobs": 4},
+            "weights 91.0, caches 105.8, graphs 108.3, compile 110.8",
             "",
         ),
         ({"peaks": {**PEAKS, "graphs": 110.0}}, "weights 91.0, caches 105.8, graphs 116.8, compile 110.8", "graphs"),
@@ -170,9 +176,9 @@ def test_a_load_with_other_caches_adds_what_the_phases_after_them_took(
 
 
 def test_the_same_command_with_more_compilers_takes_more_than_was_counted() -> None:
-    loads = {"spark2": [taken() | {"peaks": PEAKS, "compiler_gib": 3.0, "jobs": 1}]}  # type: ignore[operator]
+    loads = {"spark2": [taken() | {"peaks": PEAKS, "compiler_gib": 3.0, "compilers_gib": 3.5, "jobs": 1}]}  # type: ignore[operator]
     lines, _findings = load_peak(resolved(80), plan(), loads, {}, full=False)
-    assert "(weights 91.0, caches 99.0, graphs 101.5, compile 104.0)" in lines[0] and "compile 113.8" in lines[1]
+    assert "(weights 91.0, caches 99.0, graphs 101.5, compile 104.0)" in lines[0] and "compile 113.3" in lines[1]
 
 
 def test_only_the_sizes_of_the_caches_leave_the_second_part_of_the_key() -> None:

@@ -253,6 +253,17 @@ def test_the_memory_is_watched_only_if_somebody_can_stop_the_group() -> None:
         assert sidecar_settings(rendered(options), 1).memory is None
 
 
+@pytest.mark.parametrize(
+    ("profile", "inventory", "given"), [(0, 0, None), (300, 0, "300"), (0, 90, "90"), (300, 90, "90")]
+)
+def test_the_inventory_then_the_profile_then_the_supervisor_gives_the_time_of_a_hang(
+    profile: int, inventory: int, given: str | None
+) -> None:
+    plan = sample_plan({"stuck_after": profile})
+    command = sm.supervising(plan, pods.PodOptions(stuck_after=inventory), [plan])["command"]
+    assert (command[command.index("--stuck-after") + 1] if "--stuck-after" in command else None) == given
+
+
 def test_both_guards_know_the_swap_that_a_load_needs() -> None:
     objects = rendered(of_profile={"load": Load(weights=14.6, fraction=0.8, least=103.0, most=109.0), "swap_gib": 48})
     (watch,) = [word for word in container_of(objects, 1)["command"] if word.startswith("--watch-load")]
