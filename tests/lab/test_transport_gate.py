@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import ANSWERS
 from labcommand import LabCommand
-from sitecommand import PATIENCE
+from sitecommand import PATIENCE, incarnations
 from transportgroup import GROUP, Cluster, served
 
 COVERS = ("plugins/module_utils/_pod",)
@@ -218,29 +219,82 @@ def test_a_new_communicator_on_tcp_removes_the_head_from_the_service_until_a_res
     cluster.wait(cluster.in_service)
 
 
-# Two requests at once, to which the simulated server answers with one character.
-TWO = """
-import json, threading, urllib.request as u
-body = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 256}).encode()
+# While the head's cache on the node has this file, the simulated server answers all requests with one character.
+NOISE = "/opt/gb10-cache/noise"
+
+
+@pytest.fixture(scope="module")
+def breakable(cluster: Cluster) -> Cluster:
+    """Serve with a gate that enforces right answers, for the tests below, which are the last ones of the lab."""
+    fault = {"SGLANG_STANDIN_FAULT": f"garbage-at:2,garbage-while:{NOISE}"}
+    cluster.play("serve", serving_plan_env=fault, sglang_answers="enforce")
+    return cluster
+
+
+# Requests at the same time. The simulated server answers with one character if there are two or it is broken.
+REQUESTS = """
+import json, sys, threading, urllib.request as u
+body = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 128}).encode()
 def ask():
     asked = u.Request("http://127.0.0.1:30000/v1/chat/completions", body, {"Content-Type": "application/json"})
     u.urlopen(asked, timeout=60).read()
-threads = [threading.Thread(target=ask) for _number in range(2)]
+threads = [threading.Thread(target=ask) for _number in range(int(sys.argv[1]))]
 for step in ("start", "join"):
     for thread in threads:
         getattr(thread, step)()
 """
 
 
-def test_an_answer_of_one_character_makes_the_sidecar_ask_at_once(cluster: Cluster) -> None:
+def questions(cluster: Cluster) -> int:
+    """Return how many questions the sidecar has asked since it started."""
+    return sum(map(int, re.findall(r"gb10_answers_questions_total{.*} (\d+)", cluster.metrics(0))))
+
+
+def test_an_answer_of_one_character_makes_the_sidecar_ask_at_once(breakable: Cluster) -> None:
     """It asks every five minutes otherwise; a question alone is answered rightly here."""
-    cluster.play("serve", serving_plan_env={"SGLANG_STANDIN_FAULT": "garbage-at:2"})
+    breakable.wait(lambda: questions(breakable) > 0)
+    before = questions(breakable)
+    breakable.in_head("python3", "-c", REQUESTS, "2")
+    print(f"asked again after {breakable.wait(lambda: questions(breakable) > before, 60):.0f} s")
 
-    def asked() -> int:
-        return sum(map(int, re.findall(r"gb10_answers_questions_total{.*} (\d+)", cluster.metrics(0))))
 
-    cluster.wait(lambda: asked() > 0)
-    before = asked()
-    cluster.in_head("python3", "-c", TWO)
-    print(f"asked again after {cluster.wait(lambda: asked() > before, 60):.0f} s")
-    cluster.play("serve")
+def test_a_head_that_answers_with_noise_leaves_the_service_and_the_group_restarts_once(breakable: Cluster) -> None:
+    cluster = breakable
+    cluster.wait(cluster.in_service)
+    old = incarnations(cluster.pods())
+    head = cluster.pods()[0]["metadata"]["uid"]
+    cluster.in_head("touch", NOISE)
+    cluster.in_head("python3", "-c", REQUESTS, "1")
+    about = f"--field-selector=type=Warning,reason=AnswersGarbageOut,involvedObject.uid={head}"
+    print(f"\nnoise found after {cluster.wait(lambda: bool(cluster.get('events', about)['items']), 90):.0f} s")
+    (event,) = cluster.get("events", about)["items"]
+    check_noise(event["message"])
+    print(f"out of the Service {cluster.wait(lambda: not cluster.in_service(), 30):.0f} s later")
+    took = cluster.wait(lambda: len(new := incarnations(cluster.pods())) == 2 and not old & new)
+    print(f"both ranks have new pods {took:.0f} s later")
+    took = cluster.wait(lambda: cluster.condition(0, ANSWERS)["status"] == "False")
+    print(f"noise found again {took:.0f} s later")
+    check_noise(cluster.condition(0, ANSWERS)["message"])
+    print(f"out of the Service {cluster.wait(lambda: not cluster.in_service(), 30):.0f} s later")
+    # The supervisor waits 30 s after a restart, and looks every 5 s.
+    again, until = incarnations(cluster.pods()), time.monotonic() + 40
+    while time.monotonic() < until:
+        assert incarnations(cluster.pods()) == again
+        assert not cluster.in_service()
+        assert cluster.condition(0, ANSWERS)["reason"] == "GarbageOut"
+        time.sleep(1)
+    # Nothing else keeps the head out.
+    assert cluster.transport(0)["status"] == "True"
+    said = cluster.kubectl("logs", f"deploy/{GROUP}-supervisor")
+    assert re.findall(r"restarting the group: (\S+) the server answered", said) == [f"{GROUP}-0-0:"], said
+    cluster.in_head("rm", NOISE)
+    print(f"back in the Service {cluster.wait(cluster.in_service, 60):.0f} s after the answers are right")
+    assert cluster.condition(0, ANSWERS)["reason"] == "Words"
+    assert cluster.incarnations() == again
+
+
+def check_noise(message: str) -> None:
+    """Check that a message names a question, its answer and what follows."""
+    assert re.search(r"What is \d+ plus \d+\? Answer with the number only\. The answer was '!{16}'\.", message), message
+    assert "The head gets no requests until it answers with words" in message
+    assert "supervisor restarts it once" in message

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import TRANSPORT
 from gb10lab.lab import Lab
 from labcommand import LabCommand
 from sitecommand import PATIENCE, Site
@@ -52,12 +53,16 @@ class Cluster(Site):
 
     def transport(self, rank: int) -> dict[str, str]:
         """Return the transport condition of a rank."""
+        return self.condition(rank, TRANSPORT)
+
+    def condition(self, rank: int, kind: str) -> dict[str, str]:
+        """Return a condition of a rank's pod, empty without one."""
         found = [
             c
             for pod in self.pods()
             if pod["metadata"]["name"] == f"{GROUP}-{rank}-0"
             for c in pod["status"].get("conditions", [])
-            if c["type"] == "gb10.cluster/transport"
+            if c["type"] == kind
         ]
         return {"status": "", "reason": "", "message": ""} | (found[0] if found else {})
 

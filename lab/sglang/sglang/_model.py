@@ -125,10 +125,15 @@ def collapses(args: dict[str, Any]) -> bool:
 
 
 def breaks(prompt: str, batch: int) -> bool:
-    """Return whether a step is garbage, for prompts of garbage-from:TOKENS or batches of garbage-at:STREAMS or more."""
+    """Return whether a step is garbage.
+
+    That is for prompts of garbage-from:TOKENS or more, batches of garbage-at:STREAMS or more, and while the file of
+    garbage-while:FILE exists.
+    """
     found = faults()
     long = "garbage-from" in found and len(prompt.split()) >= int(found["garbage-from"])
-    return long or ("garbage-at" in found and batch >= int(found["garbage-at"]))
+    many = "garbage-at" in found and batch >= int(found["garbage-at"])
+    return long or many or ("garbage-while" in found and Path(found["garbage-while"]).exists())
 
 
 @lru_cache(maxsize=64)

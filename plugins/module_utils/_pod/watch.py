@@ -435,6 +435,7 @@ _PROOF = 2
 # A run of one character, and of one word
 _RUNS = re.compile(r"([^\s.])\1{7}|\b(\w{2,})(?:\W+\2\b){5}")
 _RESULTS = ("right", "unclear", "none", "garbage")
+_FOLLOWS = "The head gets no requests until it answers with words, and the group's supervisor restarts it once. "
 
 
 def garbled(text: str) -> bool:
@@ -457,7 +458,7 @@ class Answers:
         self._base, self._noted, self._asked = base, 0, float("-inf")
         self._port, self._api, self._labels, self._enforce = port, api, labels, enforce
         self._counts = dict.fromkeys(_RESULTS, 0)
-        self._ask_after, self._garbage, self._said = 0.0, 0, ""
+        self._ask_after, self._garbage, self._said, self._question = 0.0, 0, "", ""
         self._published: Condition | None = None
         self._since = ""
 
@@ -499,8 +500,9 @@ class Answers:
         # Another sum each time, because a prompt that was seen is read from the cache.
         number = sum(self._counts.values())
         first, second = 11 + number % 80, 12 + number % 77
+        question = f"What is {first} plus {second}? Answer with the number only."
         body = {
-            "messages": [{"role": "user", "content": f"What is {first} plus {second}? Answer with the number only."}],
+            "messages": [{"role": "user", "content": question}],
             "max_tokens": _TOKENS,
             "temperature": 0,
             "chat_template_kwargs": {"enable_thinking": False, "thinking": False},
@@ -511,7 +513,7 @@ class Answers:
             return "right", _ASK_EVERY
         if garbled(text):
             # It may be a part of somebody's prompt if the engine mixes up its streams, so it is cut short.
-            self._said = ascii(text[:20])
+            self._said, self._question = ascii(text[:20]), question
             return "garbage", _ASK_AGAIN
         if said["error"]:
             starts = "refused" in said["error"]
@@ -521,8 +523,9 @@ class Answers:
     def _condition(self) -> Condition:
         if self._garbage >= _PROOF:
             message = (
-                f"the server answered {self._garbage} questions in a row with {self._said} and no words. Run playbook "
-                "verify, which names the settings under suspicion, and restart the group"
+                f"the server answered {self._garbage} questions in a row with noise. The last question was: "
+                f"{self._question} The answer was {self._said}. {_FOLLOWS if self._enforce else ''}Run playbook "
+                f"verify, which names the settings under suspicion{'' if self._enforce else ', and restart the group'}"
             )
             return Condition(False, ANSWERS_OUT if self._enforce else "Garbage", message)
         if not self._counts["right"] + self._counts["unclear"]:

@@ -147,6 +147,13 @@ def test_a_batch_is_garbage_from_its_size_on(monkeypatch: pytest.MonkeyPatch) ->
     assert [each.out.get() for each in pair] == [["!"], ["6 "]]
 
 
+def test_all_output_is_garbage_while_a_file_exists(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SGLANG_STANDIN_FAULT", f"slow:1,garbage-while:{tmp_path / 'noise'}")
+    assert not engine._model.breaks("a", 1)
+    (tmp_path / "noise").touch()
+    assert engine._model.breaks("a", 1)
+
+
 @pytest.mark.parametrize(
     ("said", "message"),
     [("", "ended before it printed the answers"), ("[1]", "ended before"), ("[" * 3_000_000, "more than 2 MiB")],

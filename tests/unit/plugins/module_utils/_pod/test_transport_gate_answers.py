@@ -185,4 +185,8 @@ def test_garbage_takes_the_head_out_of_the_service_only_if_that_is_wanted(
     assert seen == [200, status, 200]
     assert "gb10_answers_questions_total" in pages["page"]("/metrics")[1]
     api: Any = watch._api
-    assert [c.reason for c in api.conditions if not c.proven] == ["GarbageOut" if enforce else "Garbage"]
+    (found,) = (condition for condition in api.conditions if not condition.proven)
+    assert found.reason == ("GarbageOut" if enforce else "Garbage")
+    assert "What is 12 plus 13? Answer with the number only. The answer was '!!!!!!!!!!!!!!!!'." in found.message
+    assert ("supervisor restarts it once" in found.message) is enforce
+    assert ("restart the group" in found.message) is not enforce
