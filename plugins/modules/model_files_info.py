@@ -25,7 +25,7 @@ options:
     type: str
     default: ""
   digests:
-    description: Whether to read every file, as long as the disk takes (at 2 GB/s, 50 s for 100 GB).
+    description: Whether to read every file. At 2 GB/s a disk takes 50 s for 100 GB.
     type: bool
     default: false
   progress:

@@ -122,12 +122,13 @@ def test_a_fault_ends_the_run_with_rank_cause_and_remedy(site: Site, fault: str,
     assert re.search(r"rank:? \d", message), message
     assert cause in message, message
     assert remedy in message, message
-    if fault == "missing-nad":  # refused by a task, before there is a group: its message is the last word
-        return
     # The last screen says it all, once.
     screen = said.rstrip().rpartition("ignored=")[2].splitlines()[1:]
     assert len([line for line in screen if line]) <= 25, screen
     assert " ".join(screen).count(remedy) == 1, screen
+    if fault == "missing-nad":  # a task refuses it before there is a group, so there is no line of a log
+        assert " ".join(screen).count(cause) == 1, screen
+        assert max(map(len, screen)) <= 100, screen
 
 
 def test_reset_leaves_nothing(site: Site) -> None:

@@ -13,15 +13,24 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import as_dicts
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_all
 from ansible_collections.gb10.cluster.plugins.modules import pods_wait
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import HEIGHT, render, render_text
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import held, refusal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import (
+    HEIGHT,
+    render,
+    render_findings,
+    render_text,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.check_matrix import ping_verdict
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import group_screen, proof_screen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.obstacles import obstacles
 from failed_group import CLOSED, EXPECT, GROUP, TCP, UNREACHABLE, failed_group, log, pod
 from kube_samples import FakeApi
+from serving_samples import plan
 
 WIDTH = 100
 # Words in a row that may not stand on a screen twice
@@ -94,12 +103,21 @@ def pods(count: int, reason: str, message: str) -> FakeApi:
     return FakeApi(pods=listed, events=events)
 
 
+def missing_nad() -> str:
+    """Return what serve ends with if a network that the pods of four nodes need is missing (lab/faults/missing-nad)."""
+    there = [{"metadata": {"name": name}} for name in ("gb10-rail0-vf0", "gb10-rail0-vf1", "gb10-rail1-vf1")]
+    found = obstacles(plan(), there, (), unread=["nodes"])
+    text = f"Group {GROUP} can't start in namespace gb10-serving; nothing was changed"
+    return held(refusal({"msg": text, "findings": as_dicts(found), "report": render_findings(found, WIDTH)}))
+
+
 REFUSED = 'failed to pull and unpack image "ghcr.io/x:v1": 403 Forbidden'
 TEXTS = {
     **{f"group, {name}": render(group_screen(result, GROUP), WIDTH) for name, result in FAULTS.items()},
     "proof, unprivileged": proof([TCP] * 4),
     "proof, no-vf-address": proof([UNREACHABLE] * 4),
     "proof, no-vf-address on one rank": proof([UNREACHABLE, CLOSED, CLOSED, CLOSED]),
+    "refused, missing-nad": missing_nad(),
     "pings of 4 hosts": ping(
         4, "mtu", "{two} at {address} drops packets of 8972 bytes that {one} sends: raise its MTU"
     ),
@@ -132,9 +150,16 @@ def test_four_ranks_over_tcp_take_at_most_eight_lines_with_one_cause_and_one_rem
     assert lines[0].startswith(f"All 4 ranks of group {GROUP} talk TCP instead of RoCE")
 
 
-@pytest.mark.parametrize("name", [name for name in TEXTS if not name.startswith("pings")])
+@pytest.mark.parametrize("name", [name for name in TEXTS if not name.startswith(("pings", "refused"))])
 def test_every_fault_of_the_lab_comes_with_something_to_do(name: str) -> None:
     assert TEXTS[name].count("What to do: ") == 1
+
+
+def test_a_missing_network_that_stops_four_ranks_is_one_error_with_one_remedy() -> None:
+    said = " ".join(TEXTS["refused, missing-nad"].split())
+    assert len(TEXTS["refused, missing-nad"].splitlines()) <= 6
+    for once in ("gb10-rail1-vf0", "error: ", "rank 3 on spark4", "playbooks/kubernetes.yml"):
+        assert said.count(once) == 1, said
 
 
 @pytest.mark.usefixtures("simulated_clock")
