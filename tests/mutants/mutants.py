@@ -219,7 +219,8 @@ class Trial:
             tests = set().union(*(executed[mutant.path, line] for line in mutant.lines)) if mutant else {IMPORT}
             # What no test executes may have been executed by an import before the tests were collected.
             loaded = bool(mutant and mutant.function and tests and IMPORT not in tests)
-            chosen = sorted(tests if loaded else every, key=took.__getitem__)
+            near = set().union(*(those for (path, _), those in executed.items() if mutant and path == mutant.path))
+            chosen = sorted(tests if loaded else every, key=lambda number: (number not in near, took[number]))
             chosen += sorted(executed[PROGRAM].difference(chosen))
             limit = self._lenience + 5 * sum(took[number] for number in chosen) if mutant else LONGEST_S
             original = mutant.path.read_bytes() if mutant else b""
@@ -412,9 +413,9 @@ def chosen(package: Path, pattern: str, seed: int, count: int) -> list[Mutant]:
 def try_package(package: Path, found: list[Mutant], without: str, lenience: float) -> tuple[int, int]:
     """Print the survivors as they are found; return how many there are, and how many faults ran out of time.
 
-    Test files that match ``without`` do not run.
+    Test files that match a pattern of ``without`` do not run.
     """
-    tests = [name for name in tests_of(package) if not fnmatch(Path(name).name, without)]
+    tests = [name for name in tests_of(package) if not any(fnmatch(Path(name).name, each) for each in without.split())]
     with tempfile.TemporaryDirectory(prefix="mutants-") as name, os.fdopen(os.dup(1), "w") as stdout:
         scratch = Path(name)
         directory = copy_checkout(name)
@@ -459,7 +460,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=0, help="size of the sample per package; 0: all mutants")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--files", default="*.py", help="pattern for the names of the files to change")
-    parser.add_argument("--without", default="", help="pattern for the names of test files to leave out: slow ones")
+    parser.add_argument("--without", default="", help="patterns for the names of test files to leave out: slow ones")
     parser.add_argument("--least", type=float, default=0, help="fail if a smaller percentage is killed")
     parser.add_argument(
         "--lenience",
