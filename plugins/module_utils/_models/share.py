@@ -175,7 +175,7 @@ class Slice:
             while self._alive() and (item := self._next()):
                 self._get(item)
         except Exception as error:  # pylint: disable=broad-exception-caught
-            self.error = self.error or (str(error) if isinstance(error, (OSError, FetchError)) else repr(error))
+            self.error = str(error) if isinstance(error, (OSError, FetchError)) else repr(error)
             self._end.set()
 
     def _next(self) -> Item | None:
