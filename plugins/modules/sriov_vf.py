@@ -56,6 +56,8 @@ options:
     description:
       - Install C(gb10-sriov.service) on the host. This oneshot unit runs before C(network-pre.target) and restores VFs
         and MACs after a reboot, without Ansible.
+      - With V(false) the host has no record of the numbers from before the first change, so O(state=absent) leaves
+        them.
     type: bool
     default: true
   timeout:

@@ -13,8 +13,8 @@ author: The gb10.cluster authors (@gb10)
 description:
   - Writes one archive of mode 0600 with what M(gb10.cluster.support_info) read from the hosts of the play, what
     M(gb10.cluster.support_cluster_info) read from the cluster, the plans, and the last transport verdicts.
-  - Removes once more private keys, tokens and passwords, and the values of all variables of the inventory that hold a
-    secret of this collection or a password of Ansible.
+  - Removes once more known forms of private keys, tokens and passwords, and the values of all variables of the
+    inventory that hold a secret of this collection or a password of Ansible.
   - The file C(INDEX.md) of the archive lists all texts, and says what is missing and why.
 attributes:
   check_mode:

@@ -15,9 +15,9 @@ short_description: Read what a support bundle contains of a cluster
 version_added: 0.1.0
 description:
   - Reads nodes, pods with their transport conditions, events, and the last lines of the logs of serving groups and of
-    pods in C(kube-system). It never reads a Secret.
-  - Removes private keys, tokens and passwords, and the values of environment variables. Only those of NCCL, Gloo, UCX,
-    CUDA, NVIDIA and PyTorch are kept.
+    pods on which they depend (C(kube-system), Multus, device plugins). It never reads a Secret.
+  - Removes known forms of private keys, tokens and passwords, and the values of environment variables. Only those of
+    NCCL, Gloo, UCX, CUDA, NVIDIA and PyTorch, C(SGLANG_HOST_IP) and C(MAX_JOBS) are kept.
   - What cannot be read is named in RV(missing), for example because there is no cluster. It is never an error.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Reads versions, the kernel's log, PCIe AER counters, NVRM messages, counters of ports and RDMA devices, addresses,
     netplan, logs of K3s and of serving groups from an allow-list of commands and files.
-  - Removes private keys, tokens, passwords and the tokens of K3s before the text leaves the host.
+  - Removes known forms of private keys, tokens, passwords and the tokens of K3s before the text leaves the host.
   - What cannot be read is named in RV(missing). It never makes the module fail.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.sysfs, gb10.cluster.shared.readonly]

@@ -73,8 +73,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_a_client_gets_what_generates_and_the_pod_itself_everything",
     ),
     "The Service stays inside the cluster unless you change it.": ("test_defaults",),
-    "The container `transport` of each rank has a token that may patch the status of its own pod and create events in "
-    "the namespace.": ("test_a_sidecar_may_write_the_status_of_its_own_pod_and_events_and_nothing_else",),
+    "The container `transport` of each rank has a token that may read the pods of its group, patch the status of its "
+    "own pod and create events in the namespace.": (
+        "test_a_sidecar_may_write_the_status_of_its_own_pod_and_events_and_nothing_else",
+    ),
     "The server's container has no token.": ("test_a_pod_is_pinned_confined_and_attached",),
     '`sglang_transport_gate: "off"` together with `sglang_memory_guard: false` removes it from all ranks.': (
         "test_the_gate_can_only_warn_or_be_off",

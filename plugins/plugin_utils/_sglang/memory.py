@@ -356,7 +356,9 @@ def _estimate(
         result.findings.append(RULES.finding("memory.unknown", None, where))
         result.load_gib = 0.0 if unified else None
         return result
-    result.download_gb = model.weights_gb + ((draft.weights_gb or 0.0) if draft is not None else 0.0)
+    # A draft that is built into the checkpoint is downloaded whether it is used or not.
+    result.download_gb = model.weights_gb + (model.draft_gb or 0.0)
+    result.download_gb += (draft.weights_gb or 0.0) if draft is not None else 0.0
     weights = _weights(result, model, model.weights_gb, context, unified, share)
     result.weights_gib, result.cache_gib = weights, result.static_gib - weights
     inside = bool(context.get("draft_inside", True))
