@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let ranks of real NCCL hang in five ways, and print what the judge says of what NCCL and the ranks show.
+"""Let ranks of real NCCL hang in six ways, and print what the judge says of what NCCL and the ranks show.
 
     tests/gpu/hang.py [FAULT]...
 
@@ -12,7 +12,7 @@ Rank 1 of four always has the fault. The exit status is the number of faults tha
 
 Seen on one H200, on two and on four (PyTorch 2.11, NCCL 2.28.9), 2026-11-29: all five are named. NCCL answers at
 once, also about a rank that has ended or is stopped; its JSON then lacks a comma. It does not count what a CUDA graph
-repeats: stacks tell.
+repeats: stacks tell. 2026-11-30, on two: all six, PyTorch's recorder without RAS.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import torch.distributed
 sys.path.insert(0, str(two.ROOT / "collections"))
 sys.path.insert(0, str(two.ROOT / "roles" / "sglang" / "files"))
 
+import start_rank
 import witness
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.evidence import Evidence
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.hang import judge
@@ -48,15 +49,25 @@ FAULTS = {
     # NCCL counts what is captured, not what is replayed.
     "late in a graph": ("the ranks are at different places: rank 1 in",),
     "different": ("call different collectives", "Broadcast"),
+    # As with an NCCL that is older than its RAS: only PyTorch's recorder knows.
+    "late without RAS": ("rank 1 is behind in PyTorch's group 0", "all_reduce"),
 }
+
+
+def stacks_of(base: Path) -> Path:
+    """Return the directory that is /tmp/gb10-stacks in a container: here all ranks share one /tmp."""
+    return base.with_name(f"stacks-{base.name}")
 
 
 def rank(number: int, base: Path, fault: str) -> None:
     """Reduce until told to have the fault; runs in a process of its own."""
     # As front_door.py does, which needs SGLang's web server.
-    witness.STACKS.mkdir(exist_ok=True)
-    stacks = (witness.STACKS / str(os.getpid())).open("w", encoding="utf-8")
+    own = stacks_of(base)
+    own.mkdir()
+    stacks = (own / str(os.getpid())).open("w", encoding="utf-8")
     faulthandler.register(witness.SHOW_STACKS, stacks)
+    program = own / "witness.py"
+    program.write_text(Path(witness.__file__).read_text(encoding="utf-8").replace(str(start_rank.STACKS), str(own)))
     torch.distributed.init_process_group("nccl", rank=number, world_size=RANKS, init_method="tcp://127.0.0.1:20300")
     data = torch.ones(1 << 16, device="cuda")
     torch.distributed.all_reduce(data)
@@ -64,7 +75,7 @@ def rank(number: int, base: Path, fault: str) -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         torch.distributed.all_reduce(data)
-    with subprocess.Popen([sys.executable, witness.__file__, str(base)]):
+    with subprocess.Popen([sys.executable, str(program), str(base)]):
         (base / "ready").touch()
         while True:
             told = number == CULPRIT and (base / "fault").exists()
@@ -93,7 +104,10 @@ def play(fault: str) -> list[str]:
                 "NCCL_SOCKET_IFNAME": "lo",
                 "NCCL_DEBUG": "INFO",
                 "NCCL_DEBUG_FILE": str(base / "1" / "%h.%p"),
+                "NCCL_RAS_ENABLE": "0" if fault == "late without RAS" else "1",
             }
+            place = str(start_rank.STACKS), str(stacks_of(base))
+            own |= {name: value.replace(*place) for name, value in start_rank.RECORDER.items()}
             argv = [sys.executable, __file__, "--rank", str(number), str(base), fault]
             ranks.append(subprocess.Popen(argv, env=own, start_new_session=True))
         try:

@@ -313,12 +313,13 @@ class Judgement:
 #
 # There is no prompt in it and no environment: the counters of the rails, the last lines of NCCL's files, the names,
 # states and stacks of the server's processes (roles/sglang/files/witness.py), and how many operations each rank of a
-# communicator has begun, which NCCL itself knows (its RAS subsystem, ras.rst; as JSON since 2.28.7).
+# communicator has begun, which NCCL itself knows (its RAS subsystem, ras.rst; as JSON since 2.28.7). PyTorch's recorder
+# knows how many collectives each rank has called in a group, with any NCCL.
 
 PAGE = "/hang"
 _WITNESS = "witness"
 # Seconds between two readings of the counters, and in which the other sources have to answer.
-_COUNTS, _WAIT = 10.0, 8.0
+_COUNTS, _WAIT = 10.0, 10.0
 # NCCL_RAS_ADDR of the first process of the pod; the others of the pod can't listen there.
 _RAS = ("localhost", 28028)
 # Seconds that the other ranks have to tell theirs

@@ -86,7 +86,7 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
     silent = [str(number) for number, each in enumerate(given) if not isinstance(each, dict)]
     told = max((_dicts(rank.given.get("communicators")) for rank in ranks), key=_answered, default=[])
     found = [*_ended(ranks), *_down(ranks), *_lossy(ranks)]
-    found += [text for one in told for text in _behind(one, places)]
+    found += [text for one in told for text in _behind(one, places)] or _recorded(ranks)
     found += [*_still(ranks), *_slow(ranks)]
     if silent:
         found.append(
@@ -176,6 +176,26 @@ def _behind(communicator: dict[Any, Any], places: dict[str, int]) -> Iterator[st
     else:
         for name, (late, least, most) in behind.items():
             yield f"{late} is behind in {named}: it has begun {least} {name}, others {most}"
+
+
+def _recorded(ranks: list[_Rank]) -> list[str]:
+    """Return which ranks have called fewer collectives of a group of PyTorch than others."""
+    groups: dict[str, list[tuple[int, _Rank, str]]] = {}
+    for rank in ranks:
+        for row in _dicts(rank.witness.get("torch")):
+            called = _number(row.get("called")), rank, _text(row.get("last"))
+            groups.setdefault(_text(row.get("group")), []).append(called)
+    found = []
+    for name, rows in groups.items():
+        least, most = (choose(called for called, _rank, _last in rows) for choose in (min, max))
+        if least < most:
+            late = sorted({rank.number for called, rank, _last in rows if called == least})
+            last = next((f", the last one {last}" for called, _rank, last in rows if called == most and last), "")
+            found.append(
+                f"rank {', '.join(map(str, late))} is behind in PyTorch's group {name}: it has called {least}"
+                f" collectives, others {most}{last}"
+            )
+    return found[:4]
 
 
 def _still(ranks: list[_Rank]) -> Iterator[str]:

@@ -55,6 +55,13 @@ WITNESS = Path(__file__).with_name("witness.py")
 WATCH = Path(__file__).with_name("watch_load.py")
 # witness.py reads the stacks that each process of front_door.py writes there.
 STACKS = Path("/tmp/gb10-stacks")
+# Each process of PyTorch makes a pipe, and writes its last collectives when something is written to it (DumpPipe.hpp).
+# The second name of the dump is that of PyTorch before 2.9.
+RECORDER = {
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{STACKS}/torch.pipe.",
+    "TORCH_FR_DUMP_TEMP_FILE": f"{STACKS}/torch.dump.",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{STACKS}/torch.dump.",
+}
 
 
 class RefusedError(Exception):
@@ -118,6 +125,7 @@ def start_witness(base: Path) -> None:
     """Start the program that says what this rank's processes do; without it, only a hang is explained less."""
     with contextlib.suppress(OSError):
         STACKS.mkdir(mode=0o700, exist_ok=True)
+        os.environ.update(RECORDER)
         quiet = subprocess.DEVNULL
         # It becomes a child of the server, and ends with it.
         subprocess.Popen([sys.executable, str(WITNESS), str(base)], stdin=quiet, stdout=quiet, stderr=quiet)

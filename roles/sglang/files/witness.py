@@ -15,8 +15,10 @@ down, and its clock, power and temperature at the last look. NVML is only in the
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
+import pickle
 import re
 import signal
 import socket
@@ -40,6 +42,9 @@ EVERY = 5.0
 PROCESSES, THREADS, FRAMES = 16, 8, 8
 # Bytes of an answer, and of a file of stacks that are read
 MOST, READ = 1 << 15, 1 << 16
+# The pipes and dumps of PyTorch's recorder (start_rank.py), the seconds in which a dump is there after its pipe was
+# written to (PyTorch 2.11 took 5.8 to 7.4), the bytes that are read of it, and the groups that are told.
+PIPE, DUMP, DUMPS, DUMP_MOST, GROUPS = "torch.pipe.", "torch.dump.", 7.5, 1 << 24, 24
 FRAME = re.compile(r'  File "(?P<file>[^"\n]+)", line (?P<line>\d+|\?\?\?) in (?P<name>[^\n]+)')
 CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
 
@@ -210,8 +215,63 @@ def threads(text: str) -> list[list[str]]:
     return [frames[:FRAMES] for frames in found[-THREADS:]]
 
 
+class Plain(pickle.Unpickler):
+    """Reads numbers, texts, lists and mappings; anything else of a pickle would run what it names."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse the class or function."""
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+
+
+def ask_torch(stacks: Path) -> list[Path]:
+    """Ask each process of PyTorch for its last collectives; return the files that they will write."""
+    asked = []
+    for pipe in sorted(stacks.glob(f"{PIPE}*.pipe"))[:PROCESSES]:
+        dump = stacks / (DUMP + pipe.name[len(PIPE) : -len(".pipe")])
+        # A process that has ended reads no more.
+        with suppress(OSError):
+            dump.unlink(missing_ok=True)
+            descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "wb", buffering=0) as stream:
+                stream.write(b"1\n")
+            asked.append(dump)
+    return asked
+
+
+def calls(dump: bytes) -> dict[str, tuple[int, str]]:
+    """Return how many collectives a process has called in each group of PyTorch, and the last one, from a dump.
+
+    A group has the same name on all ranks. What a CUDA graph replays is not recorded. Raises whatever a pickle can that
+    is not whole.
+    """
+    told = Plain(io.BytesIO(dump)).load()
+    last = {entry["process_group"][0]: entry["profiling_name"][:60] for entry in told["entries"]}
+    return {
+        name[:60]: (int(counts["last_enqueued_collective"]), last.get(name, "")[:60])
+        for name, counts in told["pg_status"].items()
+    }
+
+
+def recorded(dumps: list[Path], until: float) -> list[dict[str, Any]]:
+    """Return how many collectives that process has called which is the last one in its group, and the last of them."""
+    found: dict[str, tuple[int, str]] = {}
+    waits = list(dumps)
+    while waits and time.monotonic() < until:
+        for dump in waits[:]:
+            # It is there before it is whole.
+            with suppress(OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, pickle.PickleError):
+                with dump.open("rb") as stream:
+                    told = calls(stream.read(DUMP_MOST))
+                found |= {name: min(row, found.get(name, row)) for name, row in told.items()}
+                waits.remove(dump)
+        time.sleep(0.2)
+    rows = list(found.items())[:GROUPS]
+    return [{"group": name, "called": called, "last": last} for name, (called, last) in rows]
+
+
 def testimony(server: int, known: set[str], proc: Path = PROC, stacks: Path = STACKS) -> dict[str, Any]:
     """Return what the server's processes do, and which of the ``known`` names none of them has any more."""
+    dumps, asked = ask_torch(stacks), time.monotonic()
     before = {(one.pid, one.started): one for one in processes(proc, server)}
     for pid, _started in before:
         if shows_stacks(proc, pid, stacks):
@@ -233,7 +293,7 @@ def testimony(server: int, known: set[str], proc: Path = PROC, stacks: Path = ST
     gone = sorted(known - alive)
     # A server has dozens of processes that compile, or do nothing.
     found.sort(key=lambda each: (each["state"] not in "TtZX", not each["threads"], -each["busy"]))
-    said = {"processes": found[:PROCESSES], "gone": gone[:PROCESSES]}
+    said = {"processes": found[:PROCESSES], "gone": gone[:PROCESSES], "torch": recorded(dumps, asked + DUMPS)}
     while len(json.dumps(said)) > MOST:
         said["processes"].pop()
     return said

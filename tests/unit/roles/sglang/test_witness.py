@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -277,3 +278,53 @@ def test_without_a_gpu_nothing_is_counted(witness: Any, tmp_path: Path) -> None:
     witness.watch_gpus(tmp_path, lambda _name: object())
     assert list(tmp_path.iterdir()) == []
     assert witness.GPU == evidence.GPU
+
+
+def dump(called: int = 8, **more: Any) -> dict[str, Any]:
+    """Return what PyTorch 2.11 wrote of a rank, shortened."""
+    entry = {"process_group": ("0", "default_pg"), "profiling_name": "nccl:all_reduce", "state": "scheduled"}
+    counts = {"last_enqueued_collective": called, "last_started_collective": -1, "last_completed_collective": 7}
+    return {"version": "2.10", "pg_status": {"0": counts}, "entries": [entry], **more}
+
+
+def test_each_process_of_pytorch_is_asked_and_the_last_one_of_a_group_is_told(
+    witness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = []
+    for number in range(2):
+        os.mkfifo(tmp_path / f"torch.pipe.{number}.pipe")
+        readers.append(os.open(tmp_path / f"torch.pipe.{number}.pipe", os.O_RDONLY | os.O_NONBLOCK))
+    # Nobody reads this one any more.
+    os.mkfifo(tmp_path / "torch.pipe.2.pipe")
+    (tmp_path / "torch.dump.0").write_bytes(b"of an earlier hang")
+    dumps = witness.ask_torch(tmp_path)
+    assert [path.name for path in dumps] == ["torch.dump.0", "torch.dump.1"] and not dumps[0].exists()
+    assert [os.read(reader, 9) for reader in readers] == [b"1\n"] * 2
+    whole = pickle.dumps(dump(7))
+    dumps[0].write_bytes(whole[:-9])
+    dumps[1].write_bytes(pickle.dumps(dump(8, pg_status={**dump()["pg_status"], "1": {"last_enqueued_collective": 2}})))
+    monkeypatch.setattr(witness.time, "sleep", lambda _seconds: dumps[0].write_bytes(whole))
+    assert witness.recorded(dumps, time.monotonic() + 60) == [
+        {"group": "0", "called": 7, "last": "nccl:all_reduce"},
+        {"group": "1", "called": 2, "last": ""},
+    ]
+
+
+class Runs:
+    """A value whose pickle runs a command."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch ran",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Runs(), dump(entries=[Runs()]), {}, [], 7, dump(entries=[{}]), dump(pg_status={0: {}}), dump(pg_status=[])],
+)
+def test_a_dump_runs_nothing_and_may_have_any_form(
+    witness: Any, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "torch.dump.0").write_bytes(pickle.dumps(value))
+    assert witness.recorded([tmp_path / "torch.dump.0"], time.monotonic() + 0.1) == []
+    assert not (tmp_path / "ran").exists()

@@ -47,6 +47,12 @@ def gpu(**now: int) -> Json:
     return rank(communicators=ALIKE) | {"at": 1010, "gpu": {"at": 1000, "now": [now]}}
 
 
+def recorded(called: Any, **more: Any) -> Json:
+    """Return a rank that has called so many collectives in a group of PyTorch."""
+    rows = [{"group": "tp:0", "called": called, "last": "nccl:all_reduce"}, {"group": "0", "called": 3}, 7]
+    return rank() | {"witness": {"processes": [scheduler()], "torch": rows}} | more
+
+
 LATE, LATER = {"AllReduce": 6650, "Broadcast": 4}, {"AllReduce": 6649, "Broadcast": 4}
 NOTHING = "nothing was found: no process has ended or is stopped, every rail has its link, and NCCL "
 UNHEARD = "look whether its node and its sidecar live, and whether a network policy admits the supervisor"
@@ -122,6 +128,23 @@ CASES: dict[str, tuple[list[Any], str]] = {
     "a rank is behind": (
         [rank(communicators=counts(LATE, LATER)), rank()],
         "rank 1 is behind in communicator 0x27: it has begun 6649 AllReduce, others 6650",
+    ),
+    "a rank of an old NCCL is behind": (
+        [recorded(8), recorded(7), recorded(8), recorded(7)],
+        "rank 1, 3 is behind in PyTorch's group tp:0: it has called 7 collectives, others 8, the last one "
+        "nccl:all_reduce",
+    ),
+    "NCCL and PyTorch know the same": (
+        [recorded(8, communicators=counts(LATE, LATER)), recorded(7)],
+        "rank 1 is behind in communicator 0x27: it has begun 6649 AllReduce, others 6650",
+    ),
+    "what a CUDA graph replays is in no recorder": (
+        [rank() | {"witness": {"processes": [], "torch": [{"group": "2", "called": n, "last": ""}]}} for n in (6, 5)],
+        "rank 1 is behind in PyTorch's group 2: it has called 5 collectives, others 6",
+    ),
+    "PyTorch's counts are no numbers": (
+        [recorded("8"), recorded(-7)],
+        f"{NOTHING}told nothing (RAS answers from 2.28.7 on)",
     ),
     "two ranks are away and one is behind": (
         [rank(communicators=counts(LATE, LATER, None, None)), *[rank()] * 3],
