@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put small faults into packages of plugins/ and list those that no test notices.
 
-The tests are those of the package and of the plugins that import it. They run once to see which lines each executes.
+First run the tests in the folder of the package, then, for the faults that they do not notice, those of other plugins
+that import it. Each time they run once without a fault to see which lines each test executes.
 Then each fault (mutant) is written into a copy of this checkout and gets the tests that execute its statement, the
 quickest first, and at last those that start Python themselves. A fault in a function is also put into the loaded
 function. For other faults (constants, defaults) all tests of the package run after a new import, first those that
@@ -70,13 +71,18 @@ def package_path(name: str) -> Path:
     raise SystemExit(f"plugins/ has no package {name}")
 
 
+def own_tests(package: Path) -> Path:
+    """Return the folder with the tests of a package, which a single plugin does not have."""
+    return ROOT / "tests/unit/plugins" / package.relative_to("plugins")
+
+
 def tests_of(package: Path) -> list[str]:
     """Return the test files that import the package or a plugin that imports it."""
     dotted = ".".join(package.with_suffix("").parts)
     drivers = {path for side in DRIVERS for path in (ROOT / "plugins" / side).glob("*.py") if _imports(path, {dotted})}
     names = {dotted, *(f"plugins.{path.parent.name}.{path.stem}" for path in drivers)}
     stems = {f"test_{path.stem}{end}" for path in drivers for end in ("", "_action")}
-    own = ROOT / "tests/unit/plugins" / package.relative_to("plugins")
+    own = own_tests(package)
     tests = [
         path for side in ("hostile", "plugins") for path in sorted((ROOT / "tests/unit" / side).rglob("test_*.py"))
     ]
@@ -410,12 +416,25 @@ def chosen(package: Path, pattern: str, seed: int, count: int) -> list[Mutant]:
     return random.Random(seed).sample(found, count) if 0 < count < len(found) else found
 
 
-def try_package(package: Path, found: list[Mutant], without: str, lenience: float) -> tuple[int, int]:
-    """Print the survivors as they are found; return how many there are, and how many faults ran out of time.
+def try_package(package: Path, found: list[Mutant], without: str, lenience: float) -> tuple[list[Mutant], int]:
+    """Print the survivors as they are found; return them, and how many faults ran out of time.
 
     Test files that match a pattern of ``without`` do not run.
     """
     tests = [name for name in tests_of(package) if not any(fnmatch(Path(name).name, each) for each in without.split())]
+    own = [name for name in tests if (ROOT / name).is_relative_to(own_tests(package))]
+    others = [name for name in tests if name not in own]
+    late = 0
+    for some in filter(None, (own, others)):
+        if found:
+            found, more = _try_tests(package, found, some, lenience, is_last=some is others or not others)
+            late += more
+    return found, late
+
+
+def _try_tests(
+    package: Path, found: list[Mutant], tests: list[str], lenience: float, is_last: bool
+) -> tuple[list[Mutant], int]:
     with tempfile.TemporaryDirectory(prefix="mutants-") as name, os.fdopen(os.dup(1), "w") as stdout:
         scratch = Path(name)
         directory = copy_checkout(name)
@@ -426,9 +445,9 @@ def try_package(package: Path, found: list[Mutant], without: str, lenience: floa
 
         def session() -> int:
             os.chdir(directory)
-            trial = Trial(package, found, scratch, report, lenience)
+            trial = Trial(package, found, scratch, report if is_last else lambda _text: None, lenience)
             status = run_pytest(tests, trial)
-            result = [len(trial.survivors), trial.late, trial.error or status]
+            result = [trial.survivors, trial.late, trial.error or status]
             (scratch / "result").write_text(json.dumps(result), encoding="utf-8")
             return 0
 
@@ -438,7 +457,7 @@ def try_package(package: Path, found: list[Mutant], without: str, lenience: floa
             reason = scratch / ("failed" if (scratch / "failed").exists() else "output")
             report(reason.read_text(encoding="utf-8", errors="replace")[-4000:])
             raise SystemExit(f"{package}: {error}")
-    return survivors, late
+    return [found[number] for number in survivors], late
 
 
 def record(package: Path, result: dict[str, int | str]) -> None:
@@ -484,7 +503,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         start = time.monotonic()
         survivors, late = try_package(package, found, options.without, options.lenience)
-        killed = len(found) - survivors
+        killed = len(found) - len(survivors)
         share = 100 * killed / max(len(found), 1)
         weak += share < options.least
         sys.stdout.write(

@@ -118,7 +118,10 @@ def checkout(tmp_path: Path) -> Path:
         "tests/unit/plugins/module_utils/_small/test_small_sums.py": (
             "import sys\nsys.path.insert(0, 'plugins/module_utils')\nfrom _small import sums\n\n\n"
             "SEEN = sums.unused(3)\n\n\ndef test_seen():\n    assert SEEN == 3\n\n\n"
-            "def test_more():\n    assert sums.more(1) == 2\n    assert sums.more(5) == 6\n\n\n"
+            "def test_more():\n    assert sums.more(1) == 2\n    assert sums.more(5) == 6\n"
+        ),
+        "tests/unit/plugins/modules/test_of_a_module.py": (
+            "import sys\nsys.path.insert(0, '.')\nimport plugins.module_utils._small.sums as sums\n\n\n"
             "def test_big():\n    assert sums.big(20)\n    assert not sums.big(1)\n"
         ),
         "tests/mutants/mutants.py": Path(mutants.__file__).read_text(),
