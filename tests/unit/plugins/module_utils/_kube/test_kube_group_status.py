@@ -195,16 +195,22 @@ def test_an_unscheduled_pod_says_why() -> None:
     assert "Insufficient nvidia.com/gpu" in status.read_group([pending], [], 1).lines()[0]
 
 
+SPARK2 = {"kubernetes.io/hostname": "spark2"}
+
+
 @pytest.mark.parametrize(
-    ("message", "gone"),
+    ("selector", "message", "gone"),
     [
-        ("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. preemption: none", True),
-        ("0/3 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, 1 Insufficient gpu", False),
+        (SPARK2, "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. preemption: no", True),
+        (SPARK2, "0/3 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, 1 Insufficient", False),
+        (None, "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. preemption: no", False),
     ],
 )
-def test_a_pod_whose_node_has_left_the_cluster_names_the_node(message: str, gone: bool) -> None:
+def test_a_pod_whose_node_has_left_the_cluster_names_the_node(
+    selector: dict[str, str] | None, message: str, gone: bool
+) -> None:
     pending = pod(0, ready=False, state={"waiting": {}})
-    pending["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "spark2"}
+    pending["spec"]["nodeSelector"] = selector
     pending["status"]["containerStatuses"] = []
     pending["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
     (line,) = status.read_group([pending], [], 1).lines()

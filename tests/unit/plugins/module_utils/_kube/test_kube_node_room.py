@@ -43,6 +43,7 @@ def test_a_fractional_number_of_devices_is_an_error(quantity: str) -> None:
         ("memory", "1E3", 1000),
         ("memory", "1Ei", 2**60),
         ("cpu", "250000u", 250),
+        ("cpu", "500000000n", 500),
         ("memory", "128974848", 128_974_848),
         ("memory", "1500m", 1),
     ],

@@ -70,6 +70,11 @@ def test_a_tag_counts_before_the_pinned_digest(names: list[list[str]], pinned: s
     assert objects.held(node(*names), TAG, pinned) == found
 
 
+@pytest.mark.parametrize("image", ["sglang", "localhost:5000/sglang"])
+def test_the_port_of_a_registry_is_not_a_tag(image: str) -> None:
+    assert objects.held(node([f"{image}@{OLD}", image]), image, "") == OLD
+
+
 def test_an_explicit_digest_ignores_the_tag() -> None:
     names = [[f"{REPO}@{OLD}", TAG], [f"{REPO}@{NEW}"]]
     assert objects.held(node(*names), f"{TAG}@{NEW}", NEW) == NEW

@@ -29,6 +29,12 @@ def test_the_newest_warnings_each_once() -> None:
     assert len(shown) == len(set(shown)) == pod_state.SHOWN_WARNINGS
 
 
+def test_a_warning_is_quoted_unless_its_whole_text_is_shown() -> None:
+    line = "Pod x: FailedMount: volume a: busy"
+    assert pod_state.quoted([line], "It is busy.") == [f"Warning event: {line}"]
+    assert pod_state.quoted([line], "volume a: busy") == []
+
+
 def test_a_missing_runtime_is_named_with_its_remedy() -> None:
     (hint,) = pod_state.hints(pod_state.latest_warnings([event(NVIDIA, ""), event(NVIDIA, "", "other")]))
     assert "knows no runtime nvidia" in hint
