@@ -174,6 +174,23 @@ def test_a_command_is_sent_with_the_credentials_of_the_kubeconfig(
     assert dict(query[3:]) == {"stdin": "false", "stdout": "true", "stderr": "true", "tty": "false"}
 
 
+def test_the_output_of_a_command_is_read_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["one", "two"]
+
+    class Long(Channel):
+        def update(self, timeout: float | None = None) -> None:
+            del timeout
+            self._out = lines.pop(0)
+            self._open = bool(lines)
+
+    channel = Long((0, "", ""))
+    monkeypatch.setattr(Cluster, "_channel", lambda *_words, **_options: channel)
+    FakeApi().install(monkeypatch)
+    pieces = Cluster(None, None).stream("ns", "p", "sglang", ["tail"])
+    assert (next(pieces), channel.is_open()) == (b"one", True)
+    assert list(pieces) == [b"two"]
+
+
 def test_commands_run_in_all_pods_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2, timeout=5)
 
