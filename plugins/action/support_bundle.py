@@ -25,8 +25,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import
 VERDICTS = 10
 PREFACE = """# Support bundle
 
-Versions, plans, verdicts, logs and counters of all hosts and of the cluster. Private keys, tokens and passwords are
-replaced by <removed>. Read the files before you send them: host names, addresses and model names remain.
+Versions, plans, verdicts, logs and counters of all hosts and of the cluster. Known forms of private keys, tokens and
+passwords are replaced by <removed>. Read the files before you send them: host names, addresses and model names remain,
+and so does a secret that neither its name nor its form shows to be one.
 """
 
 

@@ -173,13 +173,8 @@ _GPU = re.compile(r"NVIDIA ([A-Za-z0-9]+)")
 # A host of one of these names would get the tasks that are delegated to the controller, or stand for all hosts.
 RESERVED = {"all", "localhost", "ungrouped"}
 USUAL_VFS = 2
-# As in inventory/1x-b300, which says why it sets the release and the image.
-B300 = {
-    "serving_plan_profile": "gemma-4-26b-a4b-it-b300",
-    "serving_plan_preset": "mtp",
-    "gb10_sglang_version": "0.5.14",
-    "gb10_sglang_image": "docker.io/lmsysorg/sglang:v0.5.14",
-}
+# As in inventory/1x-b300, which says why.
+B300 = {"serving_plan_profile": "gemma-4-26b-a4b-it-b300", "serving_plan_preset": "current"}
 SYSTEM_MOUNTS = ("/boot", "/etc", "/media", "/run", "/snap", "/tmp", "/usr", "/var/")
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, models_dir, render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from cabling_samples import End, cable, facts, ring
+
+INVENTORIES = Path(__file__).resolve().parents[5] / "inventory"
 
 
 def machines(count: int, links: list[tuple[End, ...]], **changes: Any) -> list[Machine]:
@@ -114,6 +117,10 @@ def test_the_gpu_chooses_the_platform_and_the_profile(gpu: str, platform: str, p
     gpus = [{"name": gpu}] if gpu else []
     group = compose(machines(1, [], gb10_preflight={"gpus": gpus})).group
     assert (group["serving_plan_platform"], group["serving_plan_profile"]) == (platform, profile)
+    if platform == "b300":
+        example = yaml.safe_load((INVENTORIES / "1x-b300/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
+        named = ("serving_plan_profile", "serving_plan_preset", "gb10_sglang_version", "gb10_sglang_image")
+        assert [group.get(name) for name in named] == [example.get(name) for name in named]
 
 
 def test_a_machine_that_was_reached_by_name_uses_its_default_route() -> None:
