@@ -1,16 +1,19 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the examples that query plans with filters of other collections, which need jmespath and netaddr."""
+"""Compare the page of interfaces with plans and labels, and run its examples, which need jmespath and netaddr."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from fabric_samples import fabric
 from serving_samples import plan
@@ -28,3 +31,31 @@ def test_the_documented_queries_of_plans_give_what_their_names_say() -> None:
     )
     assert addresses == [rank["networks"][0]["ips"][0] for rank in serving["ranks"]]
     assert netmask == "255.255.255.0"
+
+
+@pytest.mark.parametrize(
+    ("title", "made"),
+    [
+        ("Fabric plan", {**plan_fabric(fabric(4))[0].as_dict(), "findings": []}),
+        ("Serving plan", {**plan().as_dict(), "findings": [], "fallback": {}}),
+    ],
+)
+def test_the_page_has_the_keys_of_a_plan(title: str, made: dict[str, Any]) -> None:
+    block = re.search(rf"## {title} .*?```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    assert block
+    page = yaml.safe_load(block[1])
+    assert set(page) == set(made)
+    for name in ("ranks", "networks", "rails"):
+        if name in made:
+            assert set(page[name][0]) == set(made[name][0]), name
+    for host in made.get("hosts", {}).values():
+        for name in ("pfs", "vfs"):
+            assert set(page["hosts"]["spark1"][name][0]) == set(host[name][0]), name
+    for rank in made.get("ranks", ()):
+        assert set(page["ranks"][0]["networks"][0]) == set(rank["networks"][0])
+
+
+def test_the_page_names_every_condition_of_a_pod() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for condition in (labels.TRANSPORT, labels.MEMORY, labels.LOAD, labels.HEALTH, labels.ANSWERS):
+        assert f"`{condition}`" in text
