@@ -46,6 +46,7 @@ SHOWN = {
     "gateway": "test_the_gateway_has_key_and_certificate_and_nothing_shows_the_key",
     "monitoring": "test_the_owners_prometheus_scrapes_the_ranks_and_the_gateway_and_has_all_alerts",
     "support_bundle": "test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret",
+    "doctor": "test_the_facts_of_all_hosts_are_written_also_if_a_finding_is_an_error",
     "upgrade": "test_an_upgrade_that_is_killed_three_times_completes_and_the_transport_is_gated",
     "reset": "test_reset_leaves_nothing",
     "backup": "test_a_backup_restores_the_state_of_its_time",
@@ -69,6 +70,11 @@ def features() -> set[str]:
     cells = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", README, flags=re.MULTILINE)
     named = {name for cell in cells for name in re.findall(r"\w+", cell)}
     return named | set(re.findall(r"FAULT=([\w-]+)|", README)) | set(re.findall(r"scripts/(\w+)\.py", README)) - {""}
+
+
+def test_the_readme_lists_every_playbook() -> None:
+    parts = {"check", "planned", "group_start", "group_stop"}  # of other playbooks
+    assert {path.stem for path in ROOT.glob("playbooks/*.yml")} - parts <= features()
 
 
 def test_each_feature_has_a_test() -> None:

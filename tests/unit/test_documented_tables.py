@@ -1,0 +1,85 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare tables and lists of the pages, which people write, with what the code has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._common.redact import SHOWN_ENVIRONMENT
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.check_results import Layer
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = (ROOT / "lab/gb10lab/faults.py").read_text(encoding="utf-8")
+PODS = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("plugins/module_utils/_pod/*.py"))
+
+
+def data(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def first_column(path: str, heading: str) -> set[str]:
+    """Return the names in backquotes in the first column of the table whose heading begins so."""
+    rows = text(path).partition(f"| {heading}")[2].partition("\n\n")[0].splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split("|")[1].partition(" (")[0])}
+
+
+def fields(rules: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {name for rule in rules for name in rule}
+
+
+SCHEMA = json.loads(text("plugins/profiles/schema/profile.schema.json"))["properties"]
+CONDITION = json.loads(text("plugins/profiles/schema/combinations.schema.json"))["$defs"]["condition"]["oneOf"]
+CASES = [
+    ("docs/profiles.md", "key", set(SCHEMA)),
+    ("docs/profiles.md", "field", fields(json.loads(text("plugins/profiles/rules.json"))["rules"])),
+    ("docs/combinations.md", "operator", fields(one["properties"] for one in CONDITION) - {"fact", "not", "any"}),
+    (
+        "roles/fabric_discover/README.md",
+        "Finding",
+        {
+            re.split("[./]", name)[1]
+            for name in data("plugins/plugin_utils/_fabric/rules.yml")
+            if name.startswith("cabl")
+        },
+    ),
+    ("roles/fabric_check/README.md", "Layer", set(get_args(Layer)) - {""}),
+    ("lab/README.md", "`labctl fault HOST", {*re.findall(r'^(?:    |ONE_DOMAIN = \()"([\w-]+)"', FAULTS, re.M)}),
+    (
+        "docs/transport.md",
+        "reason",
+        {*re.findall(r'Condition\(\s*False,\s*"(\w+)"', text("plugins/module_utils/_pod/gate.py"))}
+        | {"Failed", "WrongTransport"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "heading", "known"), CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
+def test_a_table_has_exactly_the_names_of_the_code(path: str, heading: str, known: set[str]) -> None:
+    assert first_column(path, heading) == known
+
+
+def test_the_page_of_the_transport_has_every_metric_of_the_sidecar() -> None:
+    helped = PODS.partition("_HELP = {")[2].partition("\n}\n")[0]
+    named = {f"gb10_transport_{name}" for name in re.findall(r'^    "(\w+)": \(', helped, flags=re.MULTILINE)}
+    named |= set(re.findall(r'"(gb10_(?:memory|health|load|answers)_\w+)"', PODS))
+    assert named - set(re.findall(r"`(gb10_\w+)`", text("docs/transport.md"))) == set()
+    assert len(named) > 15
+
+
+def test_the_page_of_the_bundle_names_every_variable_whose_value_is_kept() -> None:
+    page = text("roles/support_bundle/README.md").lower()
+    for start in SHOWN_ENVIRONMENT:
+        word = {"torch_": "pytorch"}.get(start.lower(), start.lower().rstrip("_"))
+        assert word in page, start
