@@ -163,7 +163,7 @@ def test_space_and_swap_are_those_of_the_group_that_would_be_planned() -> None:
     needs = preflight_report._needs(ACTION._loader, ["a", "b", "c"], {"a": own})
     assert (needs.nodes, needs.profile, needs.models_dir) == (("a", "b"), "qwen3.8-flash-next/mtp", "/srv/models")
     ((names, size),) = needs.models.items()
-    assert (names, round(size)) == (("RadixArk--Qwen3.8-Flash-Next-NVFP4",), 119)
+    assert (names, round(size)) == (("RadixArk--Qwen3.8-Flash-Next-NVFP4",), 126)
     assert [round(size) for size in needs.images.values()] == [21]
     for unknown in ({"serving_plan_profile": "no-such"}, {"serving_plan_port": "x"}):
         assert preflight_report._needs(ACTION._loader, ["a"], {"a": unknown}) is None
