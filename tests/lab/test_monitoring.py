@@ -65,7 +65,7 @@ METRIC = re.compile(r"(?:gb10|kube|node|DCGM|apiserver|serviceaccount|sglang)[_:
 RELAXED = {
     "Gb10TransportNotProven": (" == 0", " >= 0"),
     "Gb10MemoryPressure": (" < 0.03", " < 2"),
-    "Gb10DiskFull": (" < 0.08", " < 2"),
+    "Gb10DiskFull": (" < 0.08 and node_filesystem_avail_bytes < 50e9", " < 2"),
     "Gb10CertificateExpires": (" < 2592000", " < 1e12"),
     "Gb10TokenStale": (" > 0", " >= 0"),
 }
