@@ -13,8 +13,8 @@ author: The gb10.cluster authors (@gb10)
 description:
   - Compares both rates, the time to the first token and the time between tokens of two journals, for each cell and
     workload.
-  - A difference counts only if it is larger than the tolerance and can be distinguished from the noise of the
-    repetitions.
+  - A difference counts only if it is larger than the tolerance and, with three or more repetitions on both sides, can
+    be distinguished from their noise.
   - Runs on the controller.
 extends_documentation_fragment: [gb10.cluster.shared.readonly]
 options:

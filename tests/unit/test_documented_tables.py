@@ -15,6 +15,8 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.redact import SHOWN_ENVIRONMENT
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric.check_results import Layer
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, check
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = (ROOT / "lab/gb10lab/faults.py").read_text(encoding="utf-8")
@@ -83,3 +85,14 @@ def test_the_page_of_the_bundle_names_every_variable_whose_value_is_kept() -> No
     for start in SHOWN_ENVIRONMENT:
         word = {"torch_": "pytorch"}.get(start.lower(), start.lower().rstrip("_"))
         assert word in page, start
+
+
+def test_the_page_of_profiles_names_all_that_a_condition_can_use() -> None:
+    knowledge = Knowledge.load(ROOT / "plugins/profiles")
+    release = str(knowledge.history.catalogues[-1].version)
+    context = check(knowledge, release, [], Facts(), Setting()).context
+    (flags,) = knowledge.history.defaults.values()
+    listed = text("docs/profiles.md").partition("- the model: ")[2].partition("\n\n")[0]
+    # The group moe is replaced by what is known of the model.
+    others = set(context) - set(flags) - set(knowledge.rules.groups) | {"moe"}
+    assert set(re.findall(r"`(\w+)`", listed)) == others
