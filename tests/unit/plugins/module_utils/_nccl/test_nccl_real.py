@@ -93,8 +93,9 @@ def test_files_are_found_and_unpacked(tmp_path: Path) -> None:
     packed = tmp_path / "rank0.log.gz"
     packed.write_bytes(gzip.compress((REAL / "twohosts-socket.rank0.log").read_bytes()))
     (tmp_path / "directory.gz").mkdir()
-    files, empty = expand([str(tmp_path / "*.gz"), str(packed), str(tmp_path / "none-*")])
-    assert files == [packed]
+    (named := tmp_path / "rank[1].log").touch()
+    files, empty = expand([str(tmp_path / "*.gz"), str(packed), str(named), str(tmp_path / "none-*")])
+    assert files == [packed, named]
     assert empty == [str(tmp_path / "none-*")]
     with open_log(packed) as stream:
         assert judge_log(NcclLog().read(stream.read), "x").verdict.verdict == "socket"

@@ -47,8 +47,9 @@ def test_a_file_with_other_lines_is_a_text(tmp_path: Path, text: str, own: bool)
     path = tmp_path / "log"
     path.write_text(text)
     assert written_by_nccl(path) is own
-    path.write_bytes(gzip.compress(text.encode()))
-    assert written_by_nccl(path) is own
+    for written in (gzip.compress(text.encode()), text.encode("utf-16"), gzip.compress(text.encode("utf-8-sig"))):
+        path.write_bytes(written)
+        assert written_by_nccl(path) is own
 
 
 def test_the_kept_lines_of_a_source_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,12 +160,13 @@ def test_after_a_restart_from_tcp_to_rdma_the_last_start_counts(before: tuple[st
     assert (report.verdict.verdict, report.satisfied, len(report.earlier)) == ("ib", True, 1)
 
 
-def test_a_process_on_two_gpus_replaces_one_on_each() -> None:
+@pytest.mark.parametrize("second", ["0x7", "0x6"], ids=["of one group", "of two groups"])
+def test_a_process_on_two_gpus_replaces_one_on_each(second: str) -> None:
     def on(gpu: int, pid: int, network: str, shared: str) -> str:
         comm = f"0x{gpu + 1}"
         return said(*(init(w, comm, gpu, 2, shared, gpu) for w in ("START", "COMPLETE")), channel(network), pid=pid)
 
-    earlier = said(*START, pid=1) + on(0, 1, "Socket", "0x7") + said(*START, pid=2) + on(1, 2, "Socket", "0x7")
+    earlier = said(*START, pid=1) + on(0, 1, "Socket", "0x7") + said(*START, pid=2) + on(1, 2, "Socket", second)
     report = judge(earlier + said(*START, pid=3) + on(0, 3, "IB", "0x8") + on(1, 3, "IB", "0x8"))
     assert (report.verdict.verdict, len(report.as_dict()["earlier_starts"])) == ("ib", 2)
 
