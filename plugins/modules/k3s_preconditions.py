@@ -10,8 +10,8 @@ module: k3s_preconditions
 short_description: Check whether K3s can be installed on a host
 version_added: 0.1.0
 description:
-  - Reads the host and applies preflight's rules for every node, before anything is changed. The rules check
-    user, cgroups, ports, default route, firewall, clock, the name of the API and earlier installations.
+  - Reads the host and applies those of preflight's rules that need neither a GPU nor the fabric, before anything is
+    changed.
   - Fails with all findings at once if one of them is an error. It never changes the host.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.readonly]
