@@ -38,7 +38,8 @@ options:
   presets_dir:
     description:
       - Directory of the user's own profiles. The sweep's profile is copied there with a preset V(tuned-n1),
-        V(tuned-mixed) and so on for the winner of each traffic shape. In an existing copy, everything else is kept.
+        V(tuned-mixed) and so on for the winner of each traffic shape. In an existing copy, presets V(tuned-…) of an
+        earlier sweep are replaced, and everything else is kept.
       - The module never changes the collection's own files. Empty writes no presets.
     type: path
     default: ""

@@ -24,7 +24,7 @@ description:
     prints one screen at the end of the run, with the causes that no other one explains, their remedies and the line
     that shows them. C(proof.json) beside the logs has the complete result.
   - Logs are read as streams, so memory use does not depend on their length.
-  - The module writes only copies of what it read, and never reports a change.
+  - The module writes only copies of what it read and its result, and never reports a change.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes (only to read pods)

@@ -46,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 texts:
-  description: The texts by name, without secrets.
+  description: The texts by name, without known forms of secrets.
   returned: always
   type: dict
 missing:

@@ -96,3 +96,9 @@ def test_the_page_of_profiles_names_all_that_a_condition_can_use() -> None:
     # The group moe is replaced by what is known of the model.
     others = set(context) - set(flags) - set(knowledge.rules.groups) | {"moe"}
     assert set(re.findall(r"`(\w+)`", listed)) == others
+
+
+def test_the_page_of_the_monitoring_names_the_images_that_run() -> None:
+    pinned = data("roles/monitoring/vars/main.yml")["__monitoring_pinned"].values()
+    versions = [re.sub(r"^(.+?):v?([\d.-]+)@.+", r"`\1` \2", image) for image in pinned]
+    assert [one for one in versions if one not in text("roles/monitoring/README.md")] == []
