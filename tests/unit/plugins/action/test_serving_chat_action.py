@@ -90,6 +90,12 @@ def test_an_answer_that_fails_is_told(port: int, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out.partition(chat.END)[2]) == {"error": error}
 
 
+def test_an_answer_without_an_end_is_not_read_for_ever(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "MOST", 200)
+    said = chat.ask(port, {"messages": [{"role": "user", "content": "why?"}]}, 60, str)
+    assert said["error"] == "more than 0 MiB"
+
+
 def test_the_program_runs_as_text_without_its_file(port: int) -> None:
     words = [sys.executable, "-u", "-c", Path(chat.__file__).read_text(), str(port), "8", "why?"]
     ran = subprocess.run(words, capture_output=True, text=True, check=True)

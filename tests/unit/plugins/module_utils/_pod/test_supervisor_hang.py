@@ -129,6 +129,10 @@ CASES: dict[str, tuple[list[Any], str]] = {
         [rank(communicators=counts(LATE, LATER)), rank()],
         "rank 1 is behind in communicator 0x27: it has begun 6649 AllReduce, others 6650",
     ),
+    "one rank knows more communicators than another": (
+        [rank(communicators=ALIKE), rank(communicators=counts(LATE) + counts(LATE, LATER))],
+        "rank 1 is behind in communicator 0x27: it has begun 6649 AllReduce, others 6650",
+    ),
     "a rank of an old NCCL is behind": (
         [recorded(8), recorded(7), recorded(8), recorded(7)],
         "rank 1, 3 is behind in PyTorch's group tp:0: it has called 7 collectives, others 8, the last one "
@@ -167,6 +171,10 @@ CASES: dict[str, tuple[list[Any], str]] = {
     "two ranks do not send": (
         [rank(), rank(rail(moved=(9000, 9000))), rank()],
         "rank 0: the counters of rdma0 stand still, while other ranks send on this rail; "
+        "rank 2: the counters of rdma0 stand still, while other ranks send on this rail",
+    ),
+    "the rails of rank 0 are unknown": (
+        [rank(communicators=ALIKE) | {"rails": []}, rank(rail(moved=(9000, 9000))), rank()],
         "rank 2: the counters of rdma0 stand still, while other ranks send on this rail",
     ),
     "a device does not count": (
