@@ -4,7 +4,7 @@
 """Serve a tiny random model with real SGLang and the same playbook, as two ranks on the CPUs of two lab hosts.
 
 Its image is built once from published packages (lab/sglang-cpu). A CPU cannot run NCCL,
-so the transport gate must refuse a verdict here.
+so playbook verify must fail here.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Drop the page cache before it starves CUDA. A unit on the host runs this; standard library only.
 
-It looks every second, so a model never meets a full page cache: not before it loads, and not while its files fill the
-cache again. Root may write both files of /proc/sys/vm without any capability.
+It looks every second, also while a model loads, whose files fill the cache again. Root may write both files of
+/proc/sys/vm without any capability.
 """
 
 from __future__ import annotations

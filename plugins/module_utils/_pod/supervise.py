@@ -3,10 +3,10 @@
 """Restart all ranks of a serving group together when the head is stuck or a rank was lost.
 
 Runs in its own pod, whose RBAC permits only reading and deleting the group's pods and writing events; standard library
-only. If the process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Five
+only. If the process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Six
 cases need this program: a frozen rank (the head answers 503 forever and never exits), a start that makes no progress, a
 rank that restarted without the others noticing, a rank that crashes again and again in its pod or can't be started
-there again, and a node that runs out of memory.
+there again, a node that runs out of memory, and a server whose answers are noise.
 """
 
 from __future__ import annotations
