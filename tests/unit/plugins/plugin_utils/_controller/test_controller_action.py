@@ -49,6 +49,18 @@ def test_a_failure_prints_each_finding_once_on_a_line_of_its_own(tmp_path: Path,
     assert "2 errors, each explained at the end of the output." in " ".join(done.stdout.partition("fatal: ")[2].split())
 
 
+@pytest.mark.parametrize(
+    ("columns", "terminal", "width"),
+    [(79, False, action.WITHOUT_TERMINAL), (79, True, 79), (60, True, 60), (120, False, 120), (120, True, 120)],
+)
+def test_a_text_is_as_wide_as_the_terminal(
+    columns: int, terminal: bool, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(action, "_TERMINAL", terminal)
+    monkeypatch.setattr(action, "Display", lambda: SimpleNamespace(columns=columns))
+    assert action.width() == width
+
+
 def test_what_records_a_run_without_its_output_keeps_the_explanation() -> None:
     error = Finding("error", "fabric.mtu", "gb10_fabric_mtu", 9, "too small", "Use 9000", place="hosts.yml:3")
     result = refusal({"failed": True, "msg": "Nothing was changed.\nmore", "findings": [error.as_dict()]})

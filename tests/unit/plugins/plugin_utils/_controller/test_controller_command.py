@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 from ansible import context
 from ansible.utils.context_objects import CLIArgs
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import command, tags_of_run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import (
+    again,
+    command,
+    has_password,
+    tags_of_run,
+)
 
 HERE = str(Path.cwd() / "inventory" / "mine")
 
@@ -30,8 +35,32 @@ HERE = str(Path.cwd() / "inventory" / "mine")
         ({}, "gb10.cluster.verify"),
     ],
 )
-def test_the_next_command_has_the_form_of_this_one(arguments: dict[str, Any], text: str) -> None:
-    assert command("verify", arguments) == f"ansible-playbook {text}"
+def test_the_next_command_has_the_form_of_this_one(
+    arguments: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "CLIARGS", CLIArgs(arguments))
+    assert again("verify") == command("verify", arguments) == f"ansible-playbook {text}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting", "given"),
+    [
+        ({"ask_vault_pass": True}, "", True),
+        ({"vault_ids": ["mine@file"]}, "", True),
+        ({"vault_password_files": ["file"]}, "", True),
+        ({}, "ANSIBLE_VAULT_PASSWORD_FILE", True),
+        ({}, "ANSIBLE_VAULT_IDENTITY_LIST", True),
+        ({}, "ANSIBLE_ASK_VAULT_PASS", True),
+        ({"become_ask_pass": True}, "ANSIBLE_BECOME_ASK_PASS", False),
+    ],
+)
+def test_a_password_of_a_vault_is_an_option_or_a_setting(
+    arguments: dict[str, Any], setting: str, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "CLIARGS", CLIArgs(arguments))
+    if setting:
+        monkeypatch.setenv(setting, "true")
+    assert has_password() is given
 
 
 BOOK = """
