@@ -45,11 +45,19 @@ def test_a_play_has_the_status_the_output_and_the_variables_of_a_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     show = {"name": "Show", "ansible.builtin.debug": {"msg": SHOWN}, "run_once": True}
-    words = write(tmp_path, RAN, show, {"ansible.builtin.assert": {"that": "false"}, "run_once": True})
+    # Run in the process of the play: a value of the first host must not become one of the second.
+    each = {"ansible.builtin.debug": {"msg": "{{ here }} in {{ mine }}"}}
+    words = write(tmp_path, RAN, show, each, {"ansible.builtin.assert": {"that": "false"}, "run_once": True})
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ansible_plays.SETTINGS), "MINE": "of the environment"}
     done = both(monkeypatch, *words, cwd=tmp_path, env=environment)
-    assert done.returncode == 2
-    for shown in ("from group_vars", "of one", "of module: of the environment", str(tmp_path), "trouble"):
+    assert done.returncode == 2, done.stdout
+    for shown in (
+        "of one in from group_vars",
+        "of two in from group_vars",
+        "of module: of the environment",
+        str(tmp_path),
+        "trouble",
+    ):
         assert shown in done.stdout
 
 

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible_plays import ROOT, ansible
+from ansible_plays import ROOT, SERVER, Server, ansible
 from kube_schema import validate
 
 SECRETS = {"sglang_hf_token": "t0ken", "gateway_api_key": "k3y", "monitoring_grafana_password": "pa55"}
@@ -26,9 +25,9 @@ GIVEN = {
 
 
 # Who asked this API would fail, or say that it does not answer.
-SERVER = "https://127.0.0.1:1"
+API = "https://127.0.0.1:1"
 KUBECONFIG = {
-    "clusters": [{"name": "gb10", "cluster": {"server": SERVER}}],
+    "clusters": [{"name": "gb10", "cluster": {"server": API}}],
     "contexts": [{"name": "gb10", "context": {"cluster": "gb10", "user": "gb10"}}],
     "users": [{"name": "gb10", "user": {}}],
 }
@@ -38,16 +37,18 @@ KUBECONFIG = {
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     """Return the texts of the files by name, of two runs whose sets are in another order. They ask no cluster."""
     found = []
-    for environment in (None, os.environ | {"PYTHONHASHSEED": "1"}):
+    other = Server(PYTHONHASHSEED="1")
+    for server in (SERVER, other):
         results = tmp_path_factory.mktemp("results")
         values, config = results / "values.yml", results / "kubeconfig"
         config.write_text(yaml.safe_dump(KUBECONFIG))
         values.write_text(yaml.safe_dump({**GIVEN, "gb10_results_dir": str(results), "gb10_kubeconfig": str(config)}))
         words = ["-i", ROOT / "inventory" / "2x-gb10-direct", ROOT / "playbooks/render.yml", "-e", f"@{values}"]
-        done = ansible("ansible-playbook", *words, env=environment)
-        assert done.returncode == 0 and SERVER not in done.stdout + done.stderr, done.stdout + done.stderr
+        done = ansible("ansible-playbook", *words, env=server.environment, server=server)
+        assert done.returncode == 0 and API not in done.stdout + done.stderr, done.stdout + done.stderr
         (directory,) = results.glob("objects-*")
         found.append({path.name: path.read_text(encoding="utf-8") for path in Path(directory).iterdir()})
+    other.stop()
     return found
 
 
