@@ -98,6 +98,15 @@ def test_the_page_of_profiles_names_all_that_a_condition_can_use() -> None:
     assert set(re.findall(r"`(\w+)`", listed)) == others
 
 
+def test_the_page_of_profiles_shows_what_is_printed_of_published_launches() -> None:
+    knowledge = Knowledge.load(ROOT / "plugins/profiles")
+    argv = ["--model-path", "x/y", "--moe-runner-backend", "triton", "--attention-backend", "flashinfer"]
+    facts = Facts("NemotronHForCausalLM", quantization="modelopt_mixed")
+    printed = check(knowledge, "0.5.12", argv, facts, Setting()).published
+    shown = text("docs/profiles.md").partition("```text\n")[2].splitlines()[:2]
+    assert all(said.startswith(line.partition("…")[0]) for line, said in zip(shown, printed, strict=True))
+
+
 def test_the_page_of_the_monitoring_names_the_images_that_run() -> None:
     pinned = data("roles/monitoring/vars/main.yml")["__monitoring_pinned"].values()
     versions = [re.sub(r"^(.+?):v?([\d.-]+)@.+", r"`\1` \2", image) for image in pinned]
