@@ -63,6 +63,7 @@ def test_a_good_environment_has_no_findings() -> None:
         ({"NCCL_IB_HCA": "mlx5_0"}, {"error:no_match:NCCL_IB_HCA"}),
         ({"NCCL_IB_HCA": "^roce"}, {"error:no_match:NCCL_IB_HCA"}),
         ({"NCCL_IB_HCA": "^mlx5"}, set()),
+        ({"NCCL_IB_HCA": "rocep1s0f0v0,roceP2p1s0f0v0"}, set()),
         ({"NCCL_IB_HCA": "=rocep1s0f0v0:1,roceP2p1s0f0v0:1"}, set()),
         ({"NCCL_IB_HCA": "=rocep1s0f0v0, roceP2p1s0f0v0"}, {"error:blank:NCCL_IB_HCA", "warning:unused:NCCL_IB_HCA"}),
         ({"NCCL_IB_HCA": "=rocep1s0f0v0"}, {"warning:unused:NCCL_IB_HCA"}),
