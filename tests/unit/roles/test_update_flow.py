@@ -83,8 +83,9 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(book: Path) -> Iterator[Server]:
-    """Return a server of plays for this collection."""
-    found = Server(ANSIBLE_COLLECTIONS_PATH=str(book.parents[1]))
+    """Return a server of plays for this collection, which runs its actions without a fork."""
+    here = "gb10.cluster.node_update gb10.cluster.fabric_ping"
+    found = Server(ANSIBLE_COLLECTIONS_PATH=str(book.parents[1]), GB10_TEST_HERE=here)
     yield found
     found.stop()
 

@@ -53,8 +53,10 @@ PACKAGES = (
 OURS = ("ansible_collections.gb10.cluster.plugins.action", "ansible_collections.gb10.cluster.plugins.filter")
 # They import matplotlib and aiohttp, 43 of 146 MB, and every fork of a play and of its tasks copies the page tables.
 LARGE = ("bench_report", "load_cell")
-# Actions that only evaluate variables. Others ask the process of the play, write files, or wait for other hosts.
+# Actions that only evaluate variables, and those that a test names. Others ask the process of the play, write files, or
+# wait for other hosts.
 HERE = {f"ansible.builtin.{name}" for name in ("assert", "debug", "fail", "include_role", "include_tasks", "set_fact")}
+HERE |= set(os.environ.get("GB10_TEST_HERE", "").split())
 PROGRAMS = {
     "ansible": "ansible.cli.adhoc",
     "ansible-inventory": "ansible.cli.inventory",
