@@ -166,7 +166,10 @@ def test_one_changed_flag_is_one_changed_line_per_rank() -> None:
 
 def test_all_ranks_in_order_and_no_secret() -> None:
     shown = text()
-    assert [line for line in shown.splitlines() if line.startswith("rank")] == [f"rank {n}:" for n in range(4)]
+    parts = ["  command:", "  env:", "  networks:", "  transport:"]
+    assert [line for line in shown.splitlines() if line.endswith(":")] == [
+        line for number in range(4) for line in (f"rank {number}:", *parts)
+    ]
     assert "    net2: gb10-rail1-vf0 10.101.0.4/24" in shown
     assert "    HF_TOKEN=from a Secret" in shown
     assert shown.count(f"\n  image: {PLAN.image}\n") == 4
