@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,20 +31,27 @@ ENDED = replace(this_run(""), started="1")
 class Host:
     """A host whose only file is the record."""
 
-    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.path, self._capsys = path, capsys
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str], python: str) -> None:
+        self.path, self._capsys, self.python = path, capsys, python
+        self.modules = 0
 
     def task(self, check: bool = False, **options: Any) -> dict[str, Any]:
         args = {"path": str(self.path), **options}
 
         def execute(_name: str, words: dict[str, Any], **_options: Any) -> dict[str, Any]:
+            self.modules += 1
             status, told = run_module(module, self._capsys, check=check, **words)
             return told | ({"failed": True} if status else {})
 
+        def low_level(command: str) -> dict[str, Any]:
+            done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+            return {"rc": done.returncode, "stdout": f"Welcome!\n{done.stdout}", "stderr": done.stderr}
+
         made: Any = object.__new__(action.ActionModule)
-        made._task = SimpleNamespace(args=args)
-        made._execute_module = execute
-        return dict(made.run(task_vars={}))
+        made._task = SimpleNamespace(args=args, check_mode=check, delegate_to=None)
+        made._templar = SimpleNamespace(template=str)
+        made._execute_module, made._low_level_execute_command = execute, low_level
+        return dict(made.run(task_vars={"ansible_facts": {"discovered_interpreter_python": self.python}}))
 
     def held_by(self, who: Holder, until: float = 2e10, **more: Any) -> None:
         record = {"holder": json.dumps(asdict(who)), "run": "playbook fabric", "until": until, **more}
@@ -52,10 +61,15 @@ class Host:
         return action.holder(module.read(self.path.read_text())[0])
 
 
-@pytest.fixture
-def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
+@pytest.fixture(params=["", "/no/python", sys.executable], ids=["unknown Python", "failing Python", "program"])
+def host(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Host:
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
-    return Host(tmp_path / "gb10-run.json", capsys)
+    return Host(tmp_path / "gb10-run.json", capsys, request.param)
 
 
 def test_a_run_takes_renews_and_gives_back(host: Host) -> None:
@@ -69,6 +83,7 @@ def test_a_run_takes_renews_and_gives_back(host: Host) -> None:
     assert not host.task(state="released").get("failed")
     assert host.path.read_text() == ""
     assert not host.task(state="released").get("failed")
+    assert host.modules == (0 if host.python == sys.executable else 4)
 
 
 @pytest.mark.parametrize(
