@@ -42,6 +42,13 @@ def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) 
     )
 
 
+def fabric_pinged(pods: list[dict[str, Any]], hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> bool:
+    """Return whether the registered fabric_ping results of all hosts show a ping from inside each of these pods."""
+    found = {host: (hostvars[host].get(variable) or {}).get("results") for host in hosts}
+    own = [check_matrix.own_results(host, results) or [] for host, results in found.items()]
+    return attachments.all_pinged(pods, [one for results in own for one in results])
+
+
 def fabric_bandwidth_matrix(
     hostvars: Mapping[str, Any], hosts: list[str], variable: str, plan: Mapping[str, Any]
 ) -> check_results.Verdict:
@@ -57,6 +64,7 @@ class FilterModule:
         return {
             "fabric_bandwidth_matrix": fabric_bandwidth_matrix,
             "fabric_matrix": fabric_matrix,
+            "fabric_pinged": fabric_pinged,
             "fabric_rounds": check_matrix.meetings,
             "nads": attachments.nads,
             "stale_nads": attachments.stale_nads,

@@ -60,7 +60,8 @@ msg:
 results:
   description:
     - One entry per peer, rail and VF with C(ok), C(layer) (V(sriov), V(link), V(address), V(mtu), V(ethernet), V(ip) or
-      empty), C(reason), C(rtt_ms), and C(where), which is V(host) or the pod that has the VF.
+      empty), C(reason), C(rtt_ms), C(where), which is V(host) or the pod that has the VF, and the UID of that pod
+      (C(pod_uid)).
   type: list
   elements: dict
   returned: always
@@ -110,6 +111,7 @@ class Place:
     where: str
     command: tuple[str, ...]
     link: Mapping[str, Any]
+    pod_uid: str = ""
 
 
 def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
@@ -157,10 +159,12 @@ def _over_others(plan: Mapping[str, Any], host: str) -> Iterator[Target]:
                     )
 
 
-def result(target: Target, where: str, layer: Layer, reason: str, rtt_ms: float | None = None) -> PingResult:
+def result(
+    target: Target, where: str, layer: Layer, reason: str, rtt_ms: float | None = None, pod_uid: str = ""
+) -> PingResult:
     """Return plain data about one target; ``layer`` is empty if the peer answered a full-size packet."""
     found = {"payload": target.payload, "ok": not layer, "where": where, "layer": layer, "reason": reason}
-    return cast(PingResult, {**asdict(target), **found, "rtt_ms": rtt_ms})
+    return cast(PingResult, {**asdict(target), **found, "rtt_ms": rtt_ms, "pod_uid": pod_uid})
 
 
 def locate(wanted: Iterable[Target]) -> dict[str, Place]:
@@ -182,7 +186,8 @@ def locate(wanted: Iterable[Target]) -> dict[str, Place]:
                 for link in holder.links.values()
                 if link.get("ifalias") == target.netdev or link.get("address") == target.mac
             )
-            places[target.netdev] = Place(str(holder), ("nsenter", f"--net={holder.path}"), link)
+            enter = ("nsenter", f"--net={holder.path}")
+            places[target.netdev] = Place(str(holder), enter, link, holder.pod_uid)
     return places
 
 
@@ -272,7 +277,7 @@ def probe(target: Target, place: Place | None, owners: Mapping[str, str], count:
         layer, reason = "ethernet", mistaken
     elif answer is None:
         layer, reason = after_failure(target, small_passes, str((neighbour.get("state") or [""])[0]))
-    return result(target, place.where, layer, reason, rtt_ms)
+    return result(target, place.where, layer, reason, rtt_ms, place.pod_uid)
 
 
 def find_neighbour(target: Target, place: Place) -> Mapping[str, Any]:

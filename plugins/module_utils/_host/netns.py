@@ -27,6 +27,7 @@ class Holder:
     pids: tuple[int, ...] = ()
     pod: str = ""
     links: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False, compare=False)
+    pod_uid: str = ""
 
     def __str__(self) -> str:
         if self.pod:
@@ -61,15 +62,9 @@ def holders(
             inside = system.links(path)
         except system.HostError:
             continue  # the process ended in the meantime, and so did its namespace
-        found.append(
-            Holder(
-                path,
-                path.name if not pids or path.name != "net" else f"of process {pids[0]}",
-                tuple(pids),
-                pods.get(path.name, ""),
-                inside,
-            )
-        )
+        pod, uid = pods.get(path.name, ("", ""))
+        name = path.name if not pids or path.name != "net" else f"of process {pids[0]}"
+        found.append(Holder(path, name, tuple(pids), pod, inside, uid))
     return found
 
 
@@ -105,9 +100,9 @@ def _pids(proc_root: Path) -> Iterator[int]:
     yield from sorted(int(entry.name) for entry in proc_root.iterdir() if entry.name.isdigit())
 
 
-def _pods_by_namespace(caches: Iterable[Path]) -> dict[str, str]:
-    """Return ``{file name of a namespace (cni-…): namespace/pod}`` from libcni's cache."""
-    pods: dict[str, str] = {}
+def _pods_by_namespace(caches: Iterable[Path]) -> dict[str, tuple[str, str]]:
+    """Return ``{file name of a namespace (cni-…): (namespace/pod, UID of the pod)}`` from libcni's cache."""
+    pods: dict[str, tuple[str, str]] = {}
     for cache in caches:
         for path in sorted(cache.iterdir()) if cache.is_dir() else []:
             try:
@@ -123,5 +118,5 @@ def _pods_by_namespace(caches: Iterable[Path]) -> dict[str, str]:
             # The result of Calico names no namespace; the entry itself does (cachedInfo in libcni/api.go).
             for space in (entry.get("netns"), *(interface.get("sandbox") for interface in interfaces)):
                 if space:
-                    pods[Path(space).name] = owner
+                    pods[Path(space).name] = owner, arguments.get("K8S_POD_UID", "")
     return pods

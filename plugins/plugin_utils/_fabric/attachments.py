@@ -160,6 +160,24 @@ def _texts(found: Any) -> set[str]:
     return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
 
 
+def all_pinged(pods: Iterable[Mapping[str, Any]], results: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether each address of these pods was pinged from inside the very same pod, and no ping of it failed.
+
+    ``results`` are those of fabric_ping of all hosts. A pod that was replaced since then has another UID.
+    """
+    passed: dict[object, bool] = {}
+    for result in results:
+        key = str(result.get("pod_uid")), str(result.get("source"))
+        passed[key] = result["ok"] and passed.get(key, True)
+    wanted = [
+        (pod["metadata"]["uid"], address.partition("/")[0])
+        for pod in pods
+        for network in read_networks((pod["metadata"].get("annotations") or {}).get(NETWORKS))
+        for address in _texts(network.get("ips"))
+    ]
+    return bool(wanted) and all(passed.get(key, False) for key in wanted)
+
+
 def attached_nads(pods: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
     """Return {node: attachments that its pods hold}; a probe of these would fail, as a VF can be in one pod only."""
     held: dict[str, set[str]] = {}

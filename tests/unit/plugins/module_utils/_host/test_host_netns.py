@@ -25,7 +25,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "netns/cni-stale").touch()
     (tmp_path / "proc/77/ns/net").hardlink_to(tmp_path / "netns/cni-5f")
     cached = {
-        "cniArgs": [["K8S_POD_NAMESPACE", "gb10-serving"], ["K8S_POD_NAME", "gemma-0"]],
+        "cniArgs": [["K8S_POD_NAMESPACE", "gb10-serving"], ["K8S_POD_NAME", "gemma-0"], ["K8S_POD_UID", "5f-1"]],
         "result": {"interfaces": [{"name": "net1", "sandbox": "/var/run/netns/cni-5f"}]},
     }
     (tmp_path / "cni/rail0-net1").write_text(json.dumps(cached))
@@ -40,6 +40,7 @@ def test_a_pod_and_the_namespace_of_a_deleted_pod_are_distinguished(host: Path) 
         "pod gb10-serving/gemma-0 (network namespace cni-5f)",
         "network namespace cni-stale (no process in it: left behind by a deleted pod)",
     ]
+    assert [holder.pod_uid for holder in found] == ["5f-1", ""]
 
 
 def test_a_pod_is_known_also_if_the_result_of_its_network_names_no_namespace(host: Path) -> None:
