@@ -93,13 +93,14 @@ import socket
 import ssl
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import kubeconfig
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError, at_once
 
 try:
     import yaml
@@ -181,8 +182,9 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         try:
             cluster = Cluster(options["kubeconfig"], options["context"])
             found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-            for name, one in zip(names, options["reads"], strict=True):
-                found[name] += read(cluster, one)
+            read_all = at_once(partial(read, cluster), options["reads"])
+            for name, objects in zip(names, read_all, strict=True):
+                found[name] += objects
             result["found"] = found
         except ClusterError as error:
             module.fail_json(**result | {"msg": str(error)})

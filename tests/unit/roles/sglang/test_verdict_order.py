@@ -34,8 +34,8 @@ def order(name: str) -> list[str]:
                 value = task.get(key)
                 if value:
                     found.append(value["file"] if isinstance(value, dict) else value)
-                    if found[-1] == "replace.yml":
-                        walk(yaml.safe_load((TASKS / "replace.yml").read_text(encoding="utf-8")))
+                    if found[-1] in ("replace.yml", "verdict.yml"):
+                        walk(yaml.safe_load((TASKS / found[-1]).read_text(encoding="utf-8")))
 
     walk(yaml.safe_load((TASKS / name).read_text(encoding="utf-8")))
     return found
@@ -46,9 +46,9 @@ def test_image_and_api_server_are_asked_after_the_models_are_there_and_before_an
     wanted = [
         "images.yml",
         "models.yml",
-        "configs.yml",
         "replace.yml",
         "verdict.yml",
+        "configs.yml",
         "dry run",
         "stop_ranks.yml",
         "deploy.yml",
@@ -122,7 +122,7 @@ def test_the_small_files_of_model_and_draft_are_read_and_become_the_question(tmp
 
 def test_a_refusal_or_a_measured_engine_stops_the_play_with_the_words_of_the_image(tmp_path: Path) -> None:
     tasks = yaml.safe_load((TASKS / "verdict.yml").read_text(encoding="utf-8"))
-    assert tasks[0]["gb10.cluster.serving_verdict"]["plan"] == "{{ sglang_plan }}"
+    assert tasks[1]["gb10.cluster.serving_verdict"]["plan"] == "{{ sglang_plan }}"
     kinds = ("accepted", "known", "unknown", "refused")
     hosts = {
         kind: {
@@ -132,7 +132,7 @@ def test_a_refusal_or_a_measured_engine_stops_the_play_with_the_words_of_the_ima
         for kind in kinds
     }
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
-    play = {"hosts": "all", "gather_facts": False, "vars": {"sglang_instance": "glm"}, "tasks": tasks[1:]}
+    play = {"hosts": "all", "gather_facts": False, "vars": {"sglang_instance": "glm"}, "tasks": tasks[2:]}
     (tmp_path / "book.yml").write_text(yaml.safe_dump([play]))
     done = ansible("ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "book.yml")
     assert re.findall(r"(\w+) +: ok=.*? failed=1", done.stdout) == ["known", "refused"], done.stdout + done.stderr
