@@ -15,7 +15,8 @@ from labcommand import LabCommand
 
 _LAB = Path(__file__).resolve().parents[2] / "lab"
 _SAMPLES = _LAB.parent / "tests" / "unit" / "samples"
-sys.path[:0] = [str(_LAB), str(_LAB / "hosts"), str(_LAB.parent / "collections"), str(_SAMPLES)]
+# lab/kubernetes/build imports a file beside it.
+sys.path[:0] = [str(_LAB / name) for name in (".", "hosts", "kubernetes", "../collections")] + [str(_SAMPLES)]
 
 
 @pytest.fixture(scope="module")
