@@ -397,10 +397,11 @@ def test_cgroup_version_one_has_no_list_of_controllers(host: Host) -> None:
 
 
 def test_a_namespace_without_a_process_is_an_orphan(host: Host) -> None:
-    for name in ("cni-dead", "cni-alive"):
-        write(host.top / "netns" / name, "")
-    (host.top / "proc/77/ns").mkdir()
-    os.link(host.top / "netns/cni-alive", host.top / "proc/77/ns/net")
+    write(host.top / "netns/cni-dead", "")
+    for process in ("77", "78"):
+        write(host.top / f"netns/cni-of-{process}", "")
+        (host.top / f"proc/{process}/ns").mkdir(parents=True)
+        os.link(host.top / f"netns/cni-of-{process}", host.top / f"proc/{process}/ns/net")
     links = [{"ifname": "lo"}, {"ifname": "net1", "ifalias": "enp1s0f0v0", "address": "02:95:2a:00:01:00"}]
     host.answers["ip -n cni-dead -d -j link show"] = json.dumps(links)
     dead = {"namespace": "cni-dead", "links": [{"name": "net1", "alias": "enp1s0f0v0", "mac": "02:95:2a:00:01:00"}]}

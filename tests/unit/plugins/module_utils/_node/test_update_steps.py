@@ -71,6 +71,15 @@ def test_each_phase_has_its_next_steps(want: Want, seen: Observed, expected: lis
     assert [step.action for step in steps(want, seen)] == expected
 
 
+def test_a_host_that_goes_back_is_in_an_update_again_until_it_is_closed() -> None:
+    ended = observed("settled", kernel=NEW, kernel_after=NEW)
+    ended = replace(ended, state=replace(ended.state, open=False))
+    record, *_others = steps("returned", ended)
+    assert record.state and (record.state.phase, record.state.open) == ("returned", True)
+    (record,) = steps("closed", replace(ended, state=record.state))
+    assert record.state and (record.state.phase, record.state.open) == ("returned", False)
+
+
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
