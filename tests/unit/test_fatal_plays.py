@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,3 +83,35 @@ def test_no_other_node_is_upgraded_after_one_was_lost(lost: str, tmp_path: Path)
     first, last = "Upgrade the servers one after another", "Upgrade the agents one after another"
     output = played(tmp_path, "upgrade", first, last, lost, "s2")
     assert "ok: [" not in output
+
+
+RUNS, NEW = {"installed": True, "started": True}, {"installed": False, "started": False}
+AGENT = {"installed": True, "started": False}
+
+
+@pytest.mark.parametrize(
+    ("server", "agent", "servers", "agents"),
+    [
+        (RUNS, AGENT, "gb10_servers:gb10_nodes", "gb10_nodes:!gb10_servers:!gb10_nodes"),
+        (RUNS, NEW, "gb10_servers", "gb10_nodes:!gb10_servers"),
+        (NEW, AGENT, "gb10_servers", "gb10_nodes:!gb10_servers"),
+        (AGENT, AGENT, "gb10_servers", "gb10_nodes:!gb10_servers"),
+        (RUNS, None, "gb10_servers", "gb10_nodes:!gb10_servers"),
+        (None, None, "gb10_servers", "gb10_nodes:!gb10_servers"),
+    ],
+    ids=["k3s everywhere", "new agent", "new server", "stopped server", "agent left out", "nobody was read"],
+)
+def test_agents_wait_for_the_servers_unless_k3s_is_on_all_hosts(
+    server: dict[str, bool] | None, agent: dict[str, bool] | None, servers: str, agents: str
+) -> None:
+    loader = DataLoader()
+    book = loader.load_from_file(str(ROOT / "playbooks" / "kubernetes.yml"), trusted_as_template=True)
+    plays = {play.get("name"): play for play in book}
+    states = {"s0": server, "n0": agent}
+    known = {
+        "groups": {"gb10_servers": ["s0"], "gb10_nodes": ["s0", "n0"], "gb10_cluster": ["s0", "n0"]},
+        "hostvars": {host: {"k3s_host_state": state} if state else {} for host, state in states.items()},
+    }
+    for name, hosts in (("Start the servers", servers), ("Join the agents", agents)):
+        play = plays[name]
+        assert Templar(loader=loader, variables=known | play["vars"]).template(play["hosts"]) == hosts
