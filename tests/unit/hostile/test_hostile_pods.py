@@ -25,6 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments import (
     NETWORK_STATUS,
     NETWORKS,
+    all_pinged,
     attached_nads,
     compare_status,
 )
@@ -63,6 +64,7 @@ def found_containers(of: dict[str, Any]) -> Any:
 
 
 PLAN = plan()
+RESULT = {"pod_uid": "u", "source": "10.100.0.1", "ok": True}
 
 
 def described(of: dict[str, Any]) -> Any:
@@ -77,6 +79,7 @@ READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "module_utils/_kube/group_status.py read_rank": lambda of: read_group([of], [], 1).lines(),
     "module_utils/_kube/group_status.py holders": lambda of: holders([workload(of)]),
     "module_utils/_kube/pod_logs.py find_containers": found_containers,
+    "plugin_utils/_fabric/attachments.py all_pinged": lambda of: all_pinged([of], [RESULT]),
     "plugin_utils/_fabric/attachments.py attached_nads": lambda of: attached_nads([of]),
     "plugin_utils/_fabric/attachments.py compare_status": lambda of: "\n".join(map(str, compare_status(of))),
     "plugin_utils/_serving/summary.py describe": described,

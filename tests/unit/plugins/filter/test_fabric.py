@@ -63,3 +63,5 @@ def test_only_pings_from_inside_the_same_pods_count(one: Any, two: Any, pinged: 
     hostvars = {"spark1": {"found": {"results": one}}, "spark2": {"found": {"results": two}}, "spark3": {}}
     assert FILTERS["fabric_pinged"](pods, hostvars, list(hostvars), "found") is pinged
     assert FILTERS["fabric_pinged"]([], hostvars, list(hostvars), "found") is False
+    pods[1]["metadata"]["annotations"] = None
+    assert FILTERS["fabric_pinged"](pods, hostvars, list(hostvars), "found") is False
