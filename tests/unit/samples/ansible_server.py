@@ -55,7 +55,8 @@ OURS = ("ansible_collections.gb10.cluster.plugins.action", "ansible_collections.
 LARGE = ("bench_report", "load_cell")
 # Actions that only evaluate variables, and those that a test names. Others ask the process of the play, write files, or
 # wait for other hosts.
-HERE = {f"ansible.builtin.{name}" for name in ("assert", "debug", "fail", "include_role", "include_tasks", "set_fact")}
+EVALUATE = ("assert", "debug", "fail", "include_role", "include_tasks", "set_fact", "validate_argument_spec")
+HERE = {f"ansible.builtin.{name}" for name in EVALUATE} | {"gb10.cluster.show"}
 HERE |= set(os.environ.get("GB10_TEST_HERE", "").split())
 PROGRAMS = {
     "ansible": "ansible.cli.adhoc",
