@@ -53,13 +53,6 @@ def test_every_inventory_of_the_repository_is_planned(inventory: Path) -> None:
         assert json.loads(run("--json", str(inventory)).stdout) == answer
 
 
-def test_a_file_is_enough(tmp_path: Path) -> None:
-    (tmp_path / "hosts.yml").write_text(HOSTS)
-    done = run(str(tmp_path / "hosts.yml"))
-    assert done.returncode == 0
-    assert "2 hosts, 1 rails, 2 VFs, 1 NADs" in done.stdout
-
-
 def test_errors_are_printed_and_exit_1(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text(HOSTS.replace("gb10_node_id: 2", "gb10_node_id: 1"))
     done = run(str(tmp_path))
