@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import cell as measuring
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.cell import Server, measure, prompt, requests_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import Busy, Target
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.judge import signs_of_garbage
@@ -229,3 +230,26 @@ def test_a_token_budget_ends_a_repetition() -> None:
 def test_decoding_without_graphs_is_fine_where_nobody_asked_for_them() -> None:
     cell = run(Stub(eager=2), Workload(concurrency=2, max_tokens=60), Server(graphs_expected=False))
     assert cell["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("server", "limit", "record", "said"),
+    [
+        ({"tokens": 1082}, {}, {}, ""),
+        ({"tokens": 1083}, {}, {}, "the server generated 1083 tokens, but this client received only 1000"),
+        ({"tokens": 1083}, {}, {"error_class": "server"}, ""),
+        ({"tokens": 1083}, {}, {"garbage": {"kind": "loop"}}, ""),
+        ({"tokens": 1338}, {"duration_s": 60.0}, {}, ""),
+        ({"tokens": 1338}, {"token_budget": 4000}, {}, ""),
+        ({"tokens": 1339}, {"duration_s": 60.0}, {}, "the server generated 1339 tokens"),
+        ({"running": 5}, {}, {}, ""),
+        ({"running": 6}, {}, {}, "the server ran 6 requests at a time, this client at most 4"),
+        ({}, {}, {}, ""),
+    ],
+)
+def test_who_else_used_the_server_is_told_from_its_tokens_and_requests(
+    server: dict[str, Any], limit: dict[str, Any], record: dict[str, Any], said: str
+) -> None:
+    records = [RequestRecord(0, 0.0, output_tokens=700), RequestRecord(1, 0.0, output_tokens=300, **record)]
+    found = measuring._foreign(server, records, Workload(4, **limit))
+    assert found.startswith(said) and bool(found) is bool(said)
