@@ -283,6 +283,13 @@ def test_the_last_termination_shows_whether_a_rank_was_lost_with_its_node(
     assert (rank.last_exit, rank.lost) == (last_exit, lost)
 
 
+@pytest.mark.parametrize("labels", [{}, {"labels": None}, {"labels": {}}, {"labels": {status.RANK: "first"}}])
+def test_a_pod_of_no_rank_is_left_out(labels: dict[str, Any]) -> None:
+    foreign = pod(1) | {"metadata": {"name": "x", **labels}}
+    group = status.read_group([foreign, pod(0)], [], 2)
+    assert ([rank.rank for rank in group.ranks], group.missing) == ([0], [1])
+
+
 def test_holders_are_read_from_rendered_stateful_sets() -> None:
     sets = [o for o in render(plan(vf_index=1), PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]
     assert status.holders(sets) == [
