@@ -90,7 +90,7 @@ def _restarts() -> str:
 
 
 DESCRIPTIONS = {
-    "Is everything RoCE now?": (
+    "All RoCE now?": (
         "yes: NCCL proves RDMA on every rank. NO: TCP: at least one rank of a group moves data by TCP. not proven: a "
         "rank starts, or a link, a GID or an MTU of it is wrong; the timelines below name the rank and the reason."
     ),
@@ -111,7 +111,7 @@ DESCRIPTIONS = {
 States = Mapping[int, tuple[str, str]]
 ROCE: States = {2: ("RoCE", "green"), 1: ("not proven", "orange"), 0: ("TCP", "red")}
 STATES: Mapping[str, States] = {
-    "Is everything RoCE now?": {2: ("yes", "green"), 1: ("not proven", "orange"), 0: ("NO: TCP", "red")},
+    "All RoCE now?": {2: ("yes", "green"), 1: ("not proven", "orange"), 0: ("NO: TCP", "red")},
     "Transport of every rank": ROCE,
     "Class, evidence and reason": {2: ("rdma", "green"), 1: ("unknown", "orange"), 0: ("tcp", "red")},
     "GID of the planned address": {1: ("present", "green"), 0: ("missing", "red")},
@@ -119,7 +119,7 @@ STATES: Mapping[str, States] = {
     "Memory, load and temperature of the nodes": {2: ("stop", "red"), 1: ("warning", "orange"), 0: ("good", "green")},
     "Reasons for a lower GPU clock": {1: ("slowed", "orange"), 0: ("no", "green")},
 }
-TILES = ("Is everything RoCE now?",)
+TILES = ("All RoCE now?",)
 # Where an alert fires: below (True) or above this value of the panel.
 LIMITS: Mapping[str, tuple[float, bool]] = {
     "Memory available": (0.03, True),
@@ -129,7 +129,7 @@ LIMITS: Mapping[str, tuple[float, bool]] = {
     "Restarts of ranks within half an hour": (1.5, False),
 }
 FIRST = (
-    ("Is everything RoCE now?", "short", {"all ranks": f"min({_state()})"}),
+    ("All RoCE now?", "short", {"all ranks": f"min({_state()})"}),
     ("Transport of every rank", "short", {"{{group}} rank {{rank}}": _state()}),
 )
 

@@ -98,7 +98,7 @@ def test_states_are_tiles_or_timelines_and_every_value_has_a_text_and_a_color(wr
 def test_the_first_answer_is_about_roce() -> None:
     for name in ("group", "transport"):
         first, second = json.loads((FILES / f"dashboards/{name}.json").read_text())["panels"][:2]
-        assert (first["title"], first["type"], second["type"]) == ("Is everything RoCE now?", "stat", "state-timeline")
+        assert (first["title"], first["type"], second["type"]) == ("All RoCE now?", "stat", "state-timeline")
         # A state of an hour ago is no answer to "now".
         assert first["targets"][0]["instant"] and not first["targets"][0]["range"]
         assert first["targets"][0]["expr"] == f"min({second['targets'][0]['expr']})"
