@@ -46,7 +46,8 @@ def test_a_play_has_the_status_the_output_and_the_variables_of_a_program(
 ) -> None:
     show = {"name": "Show", "ansible.builtin.debug": {"msg": SHOWN}, "run_once": True}
     # Run in the process of the play: a value of the first host must not become one of the second.
-    each = {"ansible.builtin.debug": {"msg": "{{ here }} in {{ mine }}"}}
+    # One after the other, because a program shows first whichever host is done first.
+    each = {"ansible.builtin.debug": {"msg": "{{ here }} in {{ mine }}"}, "throttle": 1}
     words = write(tmp_path, RAN, show, each, {"ansible.builtin.assert": {"that": "false"}, "run_once": True})
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ansible_plays.SETTINGS), "MINE": "of the environment"}
     done = both(monkeypatch, *words, cwd=tmp_path, env=environment)

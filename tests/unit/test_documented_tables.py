@@ -89,9 +89,9 @@ def test_the_page_of_the_bundle_names_every_variable_whose_value_is_kept() -> No
 
 def test_the_page_of_profiles_names_all_that_a_condition_can_use() -> None:
     knowledge = Knowledge.load(ROOT / "plugins/profiles")
-    release = str(knowledge.history.catalogues[-1].version)
-    context = check(knowledge, release, [], Facts(), Setting()).context
-    (flags,) = knowledge.history.defaults.values()
+    newest = knowledge.history.catalogues[-1].version
+    context = check(knowledge, str(newest), [], Facts(), Setting()).context
+    flags = knowledge.history.defaults[newest]
     listed = text("docs/profiles.md").partition("- the model: ")[2].partition("\n\n")[0]
     # The group moe is replaced by what is known of the model.
     others = set(context) - set(flags) - set(knowledge.rules.groups) | {"moe"}
