@@ -201,7 +201,7 @@ def lookup(text: str) -> list[Entry]:
     return (
         [one for one in every if any(f"{own}.".startswith(f"{name}.") for own in one.names for name in names)]
         or [one for one in every if one.pattern and re.search(one.pattern, text)]
-        or [one for one in every if text.lower() in " ".join(str(one).lower().split())]
+        or [one for one in every if re.search(rf"(?<!\w){re.escape(text)}", " ".join(str(one).split()), re.IGNORECASE)]
     )
 
 

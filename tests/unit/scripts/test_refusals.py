@@ -121,6 +121,8 @@ def test_the_first_table_leads_to_every_kind_of_message() -> None:
         ("warning: spark2: enp1s0f0np0 = 100: a degraded NIC. [preflight.link.slow]", ["preflight.link.slow"]),
         ("update.", None),
         ("came up degraded NIC", []),
+        # Not the "room" of other messages.
+        ("OOM", []),
         ("a NIC that came up degraded", ["preflight.link.slow"]),
         (
             "NCCL WARN Call to ibv_modify_qp failed with 61 No data available",
