@@ -113,10 +113,12 @@ class NcclLog:
                 self._pieces(part)
             return None
         reading = NOTHING if raw.startswith(says.BORING) else says.read_statement(says.plain(raw))
-        found = None if reading is NOTHING else _Line(*self._writer(head), reading)
-        if found and reading.kind == "channel":
-            # The channels of one connection differ in their numbers alone. ``read_via`` returns equal paths as one.
-            found = self._paths.setdefault((found.key, found.tid, reading.values), found)
+        found = None
+        if reading is not NOTHING:
+            found = _Line(*self._writer(head), reading)
+            if reading.kind == "channel":
+                # The channels of one connection differ in their numbers alone. ``read_via`` returns equal paths as one.
+                found = self._paths.setdefault((found.key, found.tid, reading.values), found)
         if len(line) <= LONGEST:
             if len(self._known) >= _LINES:
                 self._known.clear()

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import Via, read_statement, read_via
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, judge_all
 from nccl_lines import (
     COLLECTED,
@@ -238,6 +240,12 @@ def test_a_torn_line_may_hide_tcp_when_another_host_continues_it(end: str) -> No
     # What is TCP already needs no doubt.
     tcp = said(*DONE, channel("Socket"))
     assert judge(tcp + torn.partition(channel())[0]).failures == judge(tcp).failures
+
+
+def test_only_a_line_that_ends_too_early_is_torn() -> None:
+    assert asdict(read_via("NET/IB/0/GDRDMA via a proxy")) == asdict(Via("IB", "0", gdr=True))
+    kinds = [read_statement(text).kind for text in ("Ring 00 : 0[0] -> 1[0] [send]", "Ring 00 : 0[0] [send]")]
+    assert kinds == ["channel", ""]
 
 
 @pytest.mark.parametrize(
