@@ -339,6 +339,15 @@ def test_two_networks_of_one_cluster_never_share_addresses(pair: tuple[str, str]
     assert rule not in apart
 
 
+@pytest.mark.parametrize("network", ["fd00::zz/48", "fd00::", "10.200.0.0/16", "2a00:1450::/48"])
+def test_the_remedy_of_an_ipv6_block_is_an_ipv6_block(network: str) -> None:
+    found = [
+        finding for finding in broken(3, ("", rail(0, network6=network))) if finding.rule.startswith("fabric.network6")
+    ]
+    assert [finding for finding in found if "fd00:" not in finding.remedy] == []
+    assert found
+
+
 def test_the_network_of_a_shared_laptop_connection_is_that_of_pods() -> None:
     conflict = all_of(group("gb10_management_networks", ["10.42.0.0/24"]), host("ansible_host", "10.42.0.18"))
     assert rules(broken(2, ("", conflict))) >= {"cluster.management", "cluster.management_address"}
