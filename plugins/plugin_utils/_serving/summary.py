@@ -178,7 +178,7 @@ def judged(said: Mapping[str, Any]) -> list[str]:
     """Return the line about what the image said of its command lines before the start; none if it was not asked."""
     if not said:
         return []
-    release, why = said.get("release") or "unknown", said.get("message") or ""
+    release, why = said.get("release") or "unknown", said.get("message")
     cost = f"{said.get('seconds', 0):.0f} s, {said.get('mebibytes', 0):.0f} MiB"
     return [f"Command lines: {said['verdict']} by the image's own SGLang {release} ({cost}){f': {why}' if why else ''}"]
 

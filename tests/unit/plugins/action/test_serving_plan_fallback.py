@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import 
 from preflight_samples import GOOD
 from role_samples import role_values
 from serving_samples import fabric
+from sglang_cases import PROFILES
 
 NODES = ["spark1", "spark2", "spark3", "spark4"]
 
@@ -89,6 +91,13 @@ def test_every_node_gets_the_models_of_both_presets() -> None:
     plan = planned(preset="baseline", sglang_version="0.5.21")["plan"]
     assert plan["models"] == ["google/gemma-4-31B-it", "google/gemma-4-31B-it-assistant"]
     assert plan["ranks"][0]["argv"].count("--speculative-algorithm") == 0
+
+
+def test_a_local_model_and_its_local_draft_are_both_planned(tmp_path: Path) -> None:
+    own = (PROFILES / "gemma-4-31b-it.yml").read_text().replace("google/gemma-4-31B-it-assistant", "/srv/draft")
+    own = own.replace("name: gemma-4-31b-it\n", "name: own\n")
+    (tmp_path / "own.yml").write_text(own.replace("repo: google/gemma-4-31B-it", "repo: my/own\n  path: /srv/own"))
+    assert planned(profile="own", profile_dirs=[str(tmp_path)])["plan"]["paths"] == ["/srv/own", "/srv/draft"]
 
 
 def test_an_override_of_the_topology_is_the_group_s_own() -> None:

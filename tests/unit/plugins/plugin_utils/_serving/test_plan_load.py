@@ -162,6 +162,7 @@ def test_memory_that_others_hold_since_the_last_load_is_a_warning(held: float, w
         ),
         ({"peaks": {**PEAKS, "graphs": 110.0}}, "weights 91.0, caches 105.8, graphs 116.8, compile 110.8", "graphs"),
         ({"peaks": {"weights": 118.0}}, "weights 118.0, caches 105.8, graphs 105.8", "weights"),
+        ({"peaks": {"draft": 93.0}}, "draft 93.0, caches 105.8, graphs 105.8", ""),
     ],
 )
 def test_a_load_with_other_caches_adds_what_the_phases_after_them_took(

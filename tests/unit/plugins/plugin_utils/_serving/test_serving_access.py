@@ -66,7 +66,9 @@ def test_an_ingress_leads_to_the_service() -> None:
 
 
 def test_an_ingress_publishes_what_clients_need_and_no_route_that_administers_the_server() -> None:
-    paths = one("Ingress", objects(Access(ingress={"host": "llm.example"})))["spec"]["rules"][0]["http"]["paths"]
+    found = one("Ingress", objects(Access(ingress={"host": "llm.example"})))
+    assert "annotations" not in found["metadata"]
+    paths = found["spec"]["rules"][0]["http"]["paths"]
     assert [path["path"] for path in paths] == ["/v1", "/generate", "/health", "/health_generate"]
     assert {path["pathType"] for path in paths} == {"Prefix"}
 
