@@ -112,11 +112,29 @@ def function(version: str, name: str) -> str:
     return ""
 
 
+def http_server(version: str) -> ast.Module:
+    path = sglang_catalogue.unpack(version) / "sglang/srt/entrypoints/http_server.py"
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_health_generate_is_green_only_after_a_token(version: str) -> None:
+    """The supervisor asks it: a variable makes /health green at once. Another one, for diagnosis, does that to both."""
+    (asked,) = [one for one in ast.walk(http_server(version)) if getattr(one, "name", "") == "health_generate"]
+    assert isinstance(asked, ast.AsyncFunctionDef)
+    green = [one for one in asked.body if "status_code=200" in ast.unparse(one)]
+    at_once = [ast.unparse(one.test) for one in green if isinstance(one, ast.If)]
+    at_once = [test for test in at_once if "SGLANG_DIAG_BYPASS_HEALTH_GENERATE" not in test]
+    assert at_once == ["not envs.SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION.get() and request.url.path == '/health'"]
+    later = [ast.unparse(one) for one in green if not isinstance(one, ast.If)]
+    assert len(later) == 1
+    assert "last_receive_tstamp > tic" in later[0]
+
+
 def routes(version: str) -> dict[str, bool]:
     """Return the paths of a release's HTTP server, and of each whether the release marks it as an administrator's."""
-    text = (sglang_catalogue.unpack(version) / "sglang/srt/entrypoints/http_server.py").read_text(encoding="utf-8")
     found = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(http_server(version)):
         calls = [call for call in getattr(node, "decorator_list", []) if isinstance(call, ast.Call)]
         words = [call.args[0] for call in calls if ast.unparse(call.func).startswith("app.") and call.args]
         paths = [word.value for word in words if isinstance(word, ast.Constant)]
