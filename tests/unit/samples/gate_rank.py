@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ STARTED, LATER = "2026-11-22T12:00:00Z", "2026-11-22T12:00:30Z"
 class FakeApi:
     """The other rank's pod, and everything that was written."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "") -> None:
+        self.kind, self.away = kind, False
         self.conditions: list[Condition] = []
         self.times: list[str] = []
         self.events: list[str] = []
@@ -54,12 +56,23 @@ class FakeApi:
         server = {"name": "sglang", "state": state}
         return {"metadata": {}, "status": {"containerStatuses": [server, SIDECAR], "conditions": [said]}}
 
-    def set_condition(self, condition: Condition, since: str) -> None:
+    def set_condition(self, condition: Condition, since: str, kind: str = "") -> None:
+        assert kind == self.kind
+        if self.away:
+            raise OSError("no route to host")
         self.conditions.append(condition)
         self.times.append(since)
 
-    def add_event(self, condition: Condition) -> None:
-        self.events.append(condition.reason)
+    def add_event(self, condition: Condition, prefix: str = "") -> None:
+        self.events.append(f"{prefix}{condition.reason}")
+
+
+def page_of(monkeypatch: pytest.MonkeyPatch, gate: sidecar.Gate, *parts: Any, **more: Any) -> Callable[[str], Any]:
+    """Return the function that answers for the sidecar's pages, without a server."""
+    pages: list[Callable[[str], Any]] = []
+    monkeypatch.setattr(sidecar.api, "serve_pages", lambda _port, page: pages.append(page))
+    sidecar.serve_metrics(gate, *parts, **more)
+    return pages[0]
 
 
 class Rank:

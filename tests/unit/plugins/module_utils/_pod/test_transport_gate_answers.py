@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import ANSWERS
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import sidecar
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import watch as answers
-from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Condition
+from gate_rank import FakeApi, page_of
 
 
 @pytest.mark.parametrize(
@@ -69,21 +69,6 @@ class Server:
         return {"text": "" if error else text, "thought": "", "error": error}
 
 
-class Api:
-    def __init__(self) -> None:
-        self.conditions: list[Condition] = []
-        self.events: list[str] = []
-        self.times: list[str] = []
-
-    def set_condition(self, condition: Condition, since: str, kind: str) -> None:
-        assert kind == ANSWERS
-        self.conditions.append(condition)
-        self.times.append(since)
-
-    def add_event(self, condition: Condition, prefix: str) -> None:
-        self.events.append(f"{prefix}{condition.reason}")
-
-
 NOISE = "!" * 16
 
 
@@ -92,7 +77,7 @@ def asking(
 ) -> answers.Answers:
     monkeypatch.setattr(answers, "ask", server)
     monkeypatch.setattr(answers.time, "monotonic", lambda: 0.0)
-    return answers.Answers(base, 9, Api(), {"instance": "g", "rank": "0"}, enforce)  # type: ignore[arg-type]
+    return answers.Answers(base, 9, FakeApi(ANSWERS), {"instance": "g", "rank": "0"}, enforce)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -173,17 +158,15 @@ def test_garbage_takes_the_head_out_of_the_service_only_if_that_is_wanted(
     enforce: bool, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = asking(monkeypatch, Server(NOISE, NOISE, "SUM"), enforce)
-    pages: dict[str, Any] = {}
-    monkeypatch.setattr(sidecar.api, "serve_pages", lambda _port, page: pages.setdefault("page", page))
     gate = sidecar.Gate("g", 0, ("g-0",), (), None, False, 9, 0, "/sys")
-    sidecar.serve_metrics(gate, None, answers=watch)
+    page = page_of(monkeypatch, gate, None, answers=watch)
     seen = []
     for number in range(3):
         watch.step(4000.0 * (number + 1))
-        seen.append(pages["page"]("/ready")[0])
-        assert (pages["page"]("/live"), pages["page"]("/other")) == ((200, ""), (404, ""))
+        seen.append(page("/ready")[0])
+        assert (page("/live"), page("/other")) == ((200, ""), (404, ""))
     assert seen == [200, status, 200]
-    assert "gb10_answers_questions_total" in pages["page"]("/metrics")[1]
+    assert "gb10_answers_questions_total" in page("/metrics")[1]
     api: Any = watch._api
     (found,) = (condition for condition in api.conditions if not condition.proven)
     assert found.reason == ("GarbageOut" if enforce else "Garbage")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, sidecar
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Rail
+from gate_rank import page_of
 from sysfs_samples import mlx5_vf
 
 RAIL = Rail("mlx0", "lo", "10.100.0.1", 1500)
@@ -166,20 +167,18 @@ def test_a_rank_tells_everything_that_it_can(tmp_path: Path, monkeypatch: pytest
 
 def test_the_page_collects_once_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collector = evidence.Evidence(tmp_path, (), str(tmp_path))
-    pages: dict[str, Any] = {}
-    monkeypatch.setattr(sidecar.api, "serve_pages", lambda _port, page: pages.setdefault("page", page))
     gate = sidecar.Gate("g", 0, ("g-0",), (), None, False, 9, 0, str(tmp_path))
-    sidecar.serve_metrics(gate, None, None, collector)
+    page = page_of(monkeypatch, gate, None, None, collector)
     inner: list[tuple[int, str]] = []
 
     def collect() -> dict[str, Any]:
-        inner.append(pages["page"]("/hang"))
+        inner.append(page("/hang"))
         return {}
 
     monkeypatch.setattr(collector, "collect", collect)
-    assert pages["page"]("/hang") == (200, "{}")
+    assert page("/hang") == (200, "{}")
     assert inner == [(429, "")]
-    assert pages["page"]("/metrics") == (200, "")
+    assert page("/metrics") == (200, "")
 
 
 def test_rails_of_networks_that_others_made_are_what_the_pod_has(tmp_path: Path) -> None:

@@ -11,33 +11,19 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import HEALTH
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, watch
-from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Condition, Rail
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Rail
+from gate_rank import FakeApi
 
 RAILS = tuple(Rail(f"mlx{n}", f"net{n + 1}", f"10.10{n}.0.1", 9000) for n in range(2))
 STARTED = "2026-11-24T08:00:00Z"
 BEGAN = 1.8e9
 
 
-class Api:
-    def __init__(self) -> None:
-        self.conditions: list[Condition] = []
-        self.events: list[str] = []
-        self.times: list[str] = []
-
-    def set_condition(self, condition: Condition, since: str, kind: str) -> None:
-        assert kind == HEALTH
-        self.conditions.append(condition)
-        self.times.append(since)
-
-    def add_event(self, condition: Condition, prefix: str) -> None:
-        self.events.append(f"{prefix}{condition.reason}")
-
-
 class Node:
     """A node with two rails; VFs whose physical functions count PCIe errors, and one thermal zone."""
 
     def __init__(self, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sysfs, self.api, self.changes = sysfs, Api(), {"net1": 1, "net2": 1}
+        self.sysfs, self.api, self.changes = sysfs, FakeApi(HEALTH), {"net1": 1, "net2": 1}
         monkeypatch.setattr(evidence, "link", lambda name: {"carrier_changes": self.changes[name], "speed": None})
         monkeypatch.setattr(watch, "timestamp", lambda _seconds=0: STARTED)
         labels = {"instance": "g", "rank": "2"}

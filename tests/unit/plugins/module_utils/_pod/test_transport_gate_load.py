@@ -13,31 +13,18 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import LOAD
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import watch
-from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Condition
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.watch import Load
+from gate_rank import FakeApi
 
 PHASES = {"start": 12.5, "weights": 90.0, "draft": 92.25, "graphs": 101.5}
 
 
-class Rank:
+class Rank(FakeApi):
     """The sidecar of a rank, and the API server, which may be away."""
 
     def __init__(self, base: Path) -> None:
-        self.base, self.away = base, False
-        self.conditions: list[Condition] = []
-        self.events: list[str] = []
-        self.times: list[str] = []
-        self.load = Load(base, self, {"rank": "1"})  # type: ignore[arg-type]
-
-    def set_condition(self, condition: Condition, since: str, kind: str) -> None:
-        assert kind == LOAD
-        if self.away:
-            raise OSError("no route to host")
-        self.times.append(since)
-        self.conditions.append(condition)
-
-    def add_event(self, condition: Condition, prefix: str) -> None:
-        self.events.append(f"{prefix}{condition.reason}")
+        super().__init__(LOAD)
+        self.base, self.load = base, Load(base, self, {"rank": "1"})  # type: ignore[arg-type]
 
     def told(self, now: float, state: str, phases: int, **more: Any) -> None:
         names = list(PHASES)[:phases]

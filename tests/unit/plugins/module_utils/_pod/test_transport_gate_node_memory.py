@@ -12,38 +12,17 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import Limits
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MEMORY
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import watch
-from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Condition
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.watch import NodeMemory
+from gate_rank import FakeApi
 
 LIMITS = Limits(warn=5, stop=4, full=20, hold=10)
-
-
-class Api:
-    """Records what is written; it may refuse."""
-
-    def __init__(self) -> None:
-        self.conditions: list[Condition] = []
-        self.kinds: set[str] = set()
-        self.times: list[str] = []
-        self.events: list[str] = []
-        self.away = False
-
-    def set_condition(self, condition: Condition, since: str, kind: str) -> None:
-        if self.away:
-            raise OSError("no route to host")
-        self.conditions.append(condition)
-        self.times.append(since)
-        self.kinds.add(kind)
-
-    def add_event(self, condition: Condition, prefix: str) -> None:
-        self.events.append(f"{prefix}{condition.reason}")
 
 
 class Node:
     """A node of 100 GiB."""
 
     def __init__(self, proc: Path) -> None:
-        self.proc, self.api = proc, Api()
+        self.proc, self.api = proc, FakeApi(MEMORY)
         (proc / "pressure").mkdir()
         labels = {"instance": "g", "rank": "1"}
         self.phase = ""
@@ -79,7 +58,6 @@ def test_every_change_is_a_condition_and_an_event_with_figures_and_remedy(node: 
     steps = [(0, 50), (3, 50), (6, 3), (9, 3), (16, 3), (19, 3), (22, 50)]
     said = [node.step(now, gib) for now, gib in steps]
     assert said == ["MemoryEnough"] * 2 + ["MemoryLow"] * 2 + ["MemoryOut"] * 2 + ["MemoryEnough"]
-    assert node.api.kinds == {MEMORY}
     assert [one.reason for one in node.api.conditions] == ["MemoryEnough", "MemoryLow", "MemoryOut", "MemoryEnough"]
     assert [one.proven for one in node.api.conditions] == [True, False, False, True]
     assert node.api.events[:2] == ["MemoryLow", "MemoryOut"]

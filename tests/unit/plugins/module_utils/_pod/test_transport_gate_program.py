@@ -19,8 +19,9 @@ from urllib.error import HTTPError
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MEMORY
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import sidecar
-from gate_rank import GATE, Rank
+from gate_rank import GATE, FakeApi, Rank, page_of
 
 
 def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_know_of_a_lost_proof(
@@ -29,54 +30,37 @@ def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_kno
     clock = [0.0]
     monkeypatch.setattr(sidecar.time, "monotonic", lambda: clock[0])
     rank.watch.judged_at = 0.0
-    server = sidecar.serve_metrics(rank.watch.gate, rank.watch)
+    page = page_of(monkeypatch, rank.watch.gate, rank.watch)
 
     def asked() -> list[int]:
-        codes = []
-        for path in ("live", "ready", "metrics"):
-            try:
-                with urllib.request.urlopen(
-                    f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=60
-                ) as answer:
-                    codes.append(answer.status)
-                    assert bool(answer.read()) is (path == "metrics")
-            except HTTPError as error:
-                codes.append(error.code)
-                assert error.read() == b""
-        return codes
+        answers = {path: page(path) for path in ("/live", "/ready", "/metrics")}
+        assert [path for path, (_code, text) in answers.items() if text] == ["/metrics"] * (answers["/live"][0] == 200)
+        return [code for code, _text in answers.values()]
 
     def turn() -> None:
         rank.turn(clock[0] - rank.now)
 
-    try:
-        rank.nccl("1")
-        rank.step()
-        assert asked() == [200, 200, 200]
-        clock[0] = 32.5
-        assert asked() == [200, 200, 200]
-        clock[0] = 33.0
-        assert asked() == [503, 503, 503]
+    rank.nccl("1")
+    rank.step()
+    assert asked() == [200, 200, 200]
+    clock[0] = 32.5
+    assert asked() == [200, 200, 200]
+    clock[0] = 33.0
+    assert asked() == [503, 503, 503]
+    turn()
+    assert asked() == [200, 200, 200]
+    rank.api.away = True
+    # A proof that stays needs no answer of the API server.
+    turn()
+    assert asked() == [200, 200, 200]
+    rank.nccl("1", net="Socket")
+    with pytest.raises(OSError, match="no route to host"):
         turn()
-        assert asked() == [200, 200, 200]
-        with monkeypatch.context() as away:
-
-            def refuse(*_words: Any) -> None:
-                raise OSError("no route to host")
-
-            away.setattr(rank.api, "set_condition", refuse)
-            # A proof that stays needs no answer of the API server.
-            turn()
-            assert asked() == [200, 200, 200]
-            rank.nccl("1", net="Socket")
-            with pytest.raises(OSError, match="no route to host"):
-                turn()
-            assert asked() == [200, 503, 200]
-        turn()
-        assert rank.api.conditions[-1].reason == "WrongTransport"
-        assert asked() == [200, 200, 200]
-    finally:
-        server.shutdown()
-        server.server_close()
+    assert asked() == [200, 503, 200]
+    rank.api.away = False
+    turn()
+    assert rank.api.conditions[-1].reason == "WrongTransport"
+    assert asked() == [200, 200, 200]
 
 
 def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,26 +162,13 @@ def test_without_a_transport_to_prove_only_the_memory_is_watched(rank: Rank, mon
     clock = [0.0]
     monkeypatch.setattr(sidecar.time, "monotonic", lambda: clock[0])
     gate = replace(rank.watch.gate, expect=None)
-    memory = sidecar.NodeMemory(sidecar.Limits(stop=4), rank.api, gate.labels)  # type: ignore[arg-type]
-    server = sidecar.serve_metrics(gate, None, memory)
-
-    def asked(path: str) -> int:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=60) as answer:
-                return int(answer.status)
-        except HTTPError as error:
-            return error.code
-
-    monkeypatch.setattr(rank.api, "set_condition", lambda *_words: None)
-    try:
-        memory.step(0)
-        clock[0] = 34.0
-        assert (asked("live"), asked("metrics")) == (503, 503)
-        memory.step(34.0)
-        assert (asked("live"), asked("metrics")) == (200, 200)
-    finally:
-        server.shutdown()
-        server.server_close()
+    memory = sidecar.NodeMemory(sidecar.Limits(stop=4), FakeApi(MEMORY), gate.labels)  # type: ignore[arg-type]
+    page = page_of(monkeypatch, gate, None, memory)
+    memory.step(0)
+    for clock[0], code in ((29.5, 200), (34.0, 503)):
+        assert [page(path)[0] for path in ("/live", "/metrics")] == [code] * 2
+    memory.step(34.0)
+    assert [page(path)[0] for path in ("/live", "/metrics")] == [200] * 2
 
 
 def test_the_settings_have_all_rails(rank: Rank) -> None:
