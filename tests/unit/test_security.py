@@ -31,10 +31,12 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_multus_isolates_namespaces_unless_told_otherwise",
         "test_a_pod_of_another_namespace_joins_no_network",
     ),
-    "While models are fetched, each node serves their files on TCP port 7420 of its fabric addresses: to the group's "
-    "other nodes only, and only with the token of that transfer, which is neither in arguments nor in logs but crosses "
-    "the fabric unencrypted.": (
+    "While models are fetched, each node serves their files on TCP port 7420 of its fabric addresses, to the group's "
+    "other nodes only, and only with the token of that transfer.": (
+        "test_another_address_gets_no_answer",
         "test_another_token_is_refused",
+    ),
+    "The token is neither in arguments nor in logs, and crosses the fabric unencrypted.": (
         "test_a_refusal_has_its_reason_and_not_the_token",
     ),
     "Nothing listens afterwards.": ("test_only_its_own_address_listens_and_nothing_after_the_end",),
@@ -44,9 +46,11 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_a_client_gets_what_generates_and_the_pod_itself_everything",
         "test_a_client_can_use_the_server_but_not_administer_it_and_a_vf_answers_nothing",
     ),
-    "Routes that load weights, write profiles or empty caches answer processes of the pod, so they need the right to "
-    "run a command in the pod or to forward its port, and only to methods other than GET, because the server itself "
-    "fetches addresses of images that clients name.": (
+    "Routes that load weights, write profiles or empty caches answer only processes of the pod, so using them needs "
+    "the right to run a command in the pod or to forward its port.": (
+        "test_a_client_gets_what_generates_and_the_pod_itself_everything",
+    ),
+    "They do not answer GET, because the server itself fetches addresses of images that clients name.": (
         "test_a_client_gets_what_generates_and_the_pod_itself_everything",
     ),
     "The pod's VFs, to which no NetworkPolicy applies, answer with status 403.": (
