@@ -237,7 +237,7 @@ class Pull:
             return []
         return [
             f"{self.image}: {wanted} {origin}, but {', '.join(other)}. Ranks would run another program than was proven;"
-            " nothing was changed.",
+            " nothing was recorded or replaced.",
             f"To use {wanted}, run crictl rmi {self.image} on the nodes named last (on K3s: k3s crictl), and then the"
             " playbook again.",
             *self.advice(),
