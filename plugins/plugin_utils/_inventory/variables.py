@@ -334,6 +334,8 @@ EXISTING_NEEDS = ("gb10_kubeconfig", "gb10_kube_context")
 K3S_ONLY = ("k3s_", "multus_", "device_plugins_")
 # Role multus defines the networks there too.
 NOT_ONLY = ("multus_kubeconfig", "multus_kube_context", "multus_namespace", "multus_sriov_resource_prefix")
+# Kubernetes makes these namespaces itself, and does not delete them.
+OWN_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 # Similarity from which an unknown name counts as a misspelling of a variable of this collection.
 ALIKE = 0.8
 
@@ -489,7 +491,8 @@ def check_provider(variables: HostVariables, needed: str) -> list[Finding]:
         shown = "; ".join(f"{provider}: {', '.join(hosts)}" for provider, hosts in sorted(by_provider.items()))
         return [_finding("variables.provider/differs", None, shown=shown)]
     if EXISTING not in by_provider:
-        return []
+        named = {str(values.get("gb10_namespace")) for values in variables.values()}
+        return [_finding("variables.namespace", name) for name in sorted(named & set(OWN_NAMESPACES))]
     if needed == "k3s":
         return [_finding("variables.provider/foreign", EXISTING)]
     found = []

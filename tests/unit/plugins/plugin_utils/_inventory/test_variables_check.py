@@ -212,6 +212,13 @@ def test_an_existing_cluster_must_be_named_once_for_all_hosts() -> None:
     assert "existing: spark1; k3s: spark2" in finding.reason
 
 
+@pytest.mark.parametrize("name", ["default", "kube-system", "models"])
+def test_a_model_gets_no_namespace_of_kubernetes_itself_where_this_collection_runs_it(name: str) -> None:
+    found = [(one.severity, one.rule, one.value) for one in check_provider({"spark1": {"gb10_namespace": name}}, "k3s")]
+    assert found == ([] if name == "models" else [("error", "variables.namespace", name)])
+    assert check_provider({"spark1": EXISTING | {"gb10_namespace": name}}, "") == []
+
+
 def test_k3s_has_no_business_in_an_existing_cluster() -> None:
     (finding,) = check_provider(
         {"spark1": EXISTING | {"k3s_version": "v1.36.4+k3s1", "multus_image": "a", "multus_namespace": "b"}}, ""
