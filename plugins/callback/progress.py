@@ -67,7 +67,8 @@ END = "end of the run"
 QUIET_SECONDS = 30
 # The actions and the modules that run in time slices (meta/runtime.yml) print while they wait.
 ACTIONS = COLLECTION / "plugins" / "action"
-SLICED = read_yaml(COLLECTION / "meta" / "runtime.yml")["plugin_routing"]["modules"]
+ROUTES = read_yaml(COLLECTION / "meta" / "runtime.yml")["plugin_routing"]["modules"]
+SLICED = {name for name, route in ROUTES.items() if route.get("action_plugin") == "gb10.cluster.pods_wait"}
 
 
 def clock(seconds: float) -> str:

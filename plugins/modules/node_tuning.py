@@ -427,8 +427,10 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     stale = frozenset(path for path, text in files.items() if text and system.differs(path, text, 0o644))
     stale |= stopped(files)
     todo = list(steps(wanted, host, origin, stale, present))
-    result["changes"] = [step.what for step in todo]
-    result["changed"] = bool(todo)
+    # An interrupted run may have left the record of a host whose settings are its own again.
+    over = wanted == Wanted() and CONFIG.exists()
+    result["changes"] = [step.what for step in todo] or (["record of the former settings deleted"] if over else [])
+    result["changed"] = bool(todo or over)
     result["diff"] = {
         "before": json.dumps({str(path): text or "" for path, text in now.items()}, indent=2) + "\n",
         "after": json.dumps({str(path): text.strip() for path, text in files.items()}, indent=2) + "\n",

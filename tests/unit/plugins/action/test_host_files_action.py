@@ -1,17 +1,29 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that the content of a secret file does not reach the journal of a host."""
+"""Test that modules run without Ansible's library only where they change nothing, and what reaches a host's journal."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+import yaml
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.cluster.plugins.action import host_files as action
 from ansible_plays import ansible
+from module_runs import run_module
 
 ROOT = Path(__file__).resolve().parents[4]
+NAMES = [*action.READING, *action.CONVERGING, *action.READ]
 TASK = """
 - hosts: localhost
   gather_facts: false
@@ -19,6 +31,7 @@ TASK = """
     - gb10.cluster.host_files:
         secret_files: [{{path: "{path}", content: "s3cr3t-token\\nof two lines\\n"}}]
 """
+Task = Callable[..., dict[str, Any]]
 
 
 def test_no_argument_of_the_module_is_logged_on_the_host(tmp_path: Path) -> None:
@@ -46,3 +59,121 @@ def test_no_argument_of_the_module_is_logged_on_the_host(tmp_path: Path) -> None
     (module,) = (tmp_path / "remote").rglob("AnsiballZ_*.py")
     assert '"_ansible_no_log": true' in module.read_text(encoding="utf-8")
     assert "s3cr3t" not in done.stdout + done.stderr
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Task:
+    """Return a function that runs a task of the action on this machine, and tells whether Ansible ran the module."""
+    monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
+
+    def run(name: str, python: str = sys.executable, pipelining: bool = True, **options: Any) -> dict[str, Any]:
+        def execute(**_options: Any) -> dict[str, Any]:
+            module = import_module(f"{action.OWN}plugins.modules.{name}")
+            status, told = run_module(module, capsys, **options)
+            return told | {"by_ansible": True} | ({"failed": True} if status else {})
+
+        def low_level(command: str, in_data: bytes) -> dict[str, Any]:
+            done = subprocess.run(["/bin/sh", "-c", command], input=in_data, capture_output=True, check=False)
+            return {"rc": done.returncode, "stdout": f"Welcome!\n{done.stdout.decode()}", "stderr": done.stderr}
+
+        made: Any = object.__new__(action.ActionModule)
+        words = {"check_mode": False, "delegate_to": None, "async_val": 0, "environment": [{}]}
+        made._task = SimpleNamespace(action=f"gb10.cluster.{name}", args=options, **words)
+        made._templar = SimpleNamespace(template=str)
+        made._execute_module, made._low_level_execute_command = execute, low_level
+        made._is_pipelining_enabled = lambda _style: pipelining
+        return dict(made.run(task_vars={"ansible_facts": {"discovered_interpreter_python": python}}))
+
+    return run
+
+
+def test_a_module_that_changes_something_is_run_by_ansible_and_one_that_does_not_is_not(
+    task: Task, tmp_path: Path
+) -> None:
+    token, plain = tmp_path / "token", tmp_path / "plain"
+    options = {
+        "files": [{"path": str(plain), "content": "a ~ and a $HOME, \N{SNOWMAN}\n", "mode": "0600"}],
+        "secret_files": [{"path": str(token), "content": "s3cr3t\ntoken", "keep": "yes"}],
+    }
+    first = task("host_files", **options)
+    assert (first["changed"], first["by_ansible"]) == (True, True)
+    again = task("host_files", **options)
+    assert again == {"changed": False, "paths": [], "msg": "All paths are as wanted.", "diff": []}
+    plain.chmod(0o644)
+    assert task("host_files", **options)["paths"] == [str(plain)]
+    assert f"{plain.stat().st_mode:o}".endswith("600")
+    for other in ({"python": ""}, {"python": "/no/python"}, {"pipelining": False}):
+        assert task("host_files", **options, **other)["by_ansible"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"files": [{"path": "~/x", "content": ""}]},
+        {"absent": ["$HOME/no-such-file"]},
+        {"directories": [{"path": "/tmp", "mode": "rwx"}]},
+        {"directories": [{}]},
+    ],
+    ids=["home", "variable", "failing", "invalid"],
+)
+def test_options_that_only_the_host_can_complete_and_failures_are_those_of_ansible(
+    task: Task, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert task("host_files", **options)["by_ansible"]
+
+
+def test_a_module_that_only_reads_returns_the_same_as_with_ansible(task: Task, tmp_path: Path) -> None:
+    (tmp_path / "org--model").mkdir()
+    (tmp_path / "org--model" / "weights").write_text("four")
+    models = [{"repo": "org/model", "revision": "main"}]
+    # Nothing listens at port 9 of this machine.
+    options = {"path": str(tmp_path), "models": models, "token": "s3cr3t", "url": "http://127.0.0.1:9"}
+    told = task("model_stock_info", **options)
+    by_ansible = task("model_stock_info", python="", **options)
+    for each in (told, by_ansible):
+        del each["stock"]["disk"]["free_bytes"]
+    assert by_ansible.pop("by_ansible")
+    assert told == by_ansible
+    assert told["stock"]["models"]["org/model"]["held"] == {"weights": {"digest": "", "size": 4}}
+    # A result with a secret is Ansible's, which masks it.
+    assert task("model_stock_info", **{**options, "token": "weights"})["by_ansible"]
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"msg": ""}',
+        '{"changed": "no"}',
+        '{"changed": 0}',
+        '{"changed": false, "failed": 1}',
+    ],
+)
+def test_whatever_else_a_host_prints_leaves_the_module_to_ansible(printed: str) -> None:
+    assert action.settled({"rc": 0, "stdout": printed}, []) is None
+
+
+def test_keys_on_which_ansible_acts_are_not_taken_from_a_host() -> None:
+    told = {"changed": False, "msg": "", "ansible_facts": {"a": 1}, "_ansible_delegated_vars": {}}
+    assert action.settled({"rc": 0, "stdout": json.dumps(told)}, []) == {"changed": False, "msg": ""}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_module_runs_with_python_alone_from_what_is_sent(name: str) -> None:
+    """Its first step with options is reached, which fails here, because there are none."""
+    call = f"main({f'{action.OWN}plugins.modules.{name}'!r}, {action.shipped(name)!r}, '{{}}', True)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-"], input=action.BEGIN + call, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1].startswith(("KeyError: ", "TypeError: ")), done.stderr
+    assert "in main\n    " in done.stderr or "in converge" in done.stderr
+
+
+def test_the_action_is_that_of_all_these_modules() -> None:
+    routes = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["plugin_routing"]["modules"]
+    own = {"action_plugin": "gb10.cluster.host_files"}
+    assert {name for name, route in routes.items() if route == own} | {"host_files"} == set(NAMES)

@@ -19,5 +19,6 @@ def test_every_module_that_returns_done_is_run_until_it_is_done() -> None:
     # These need no slices, and have the action because they run on the controller.
     wanted = sliced - {"pods_wait"} | {"api_apply", "node_room_info", "k3s_airgap_info", "kubeconfig"}
     routes = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["plugin_routing"]["modules"]
-    routed = {name: route for name, route in routes.items() if "action_plugin" in route}
+    own = "gb10.cluster.host_files"  # test_host_files_action.py
+    routed = {name: route for name, route in routes.items() if route.get("action_plugin") not in (None, own)}
     assert routed == {name: {"action_plugin": "gb10.cluster.pods_wait"} for name in wanted}

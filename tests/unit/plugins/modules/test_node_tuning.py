@@ -230,6 +230,18 @@ def test_a_damaged_record_is_not_taken_for_the_former_state(machine: Machine, re
     machine.call(1, headless=True)
 
 
+def test_a_record_that_an_interrupted_run_left_is_a_change(machine: Machine) -> None:
+    machine.call(swappiness=10)
+    record = node_tuning.CONFIG.read_text()
+    machine.call()
+    node_tuning.CONFIG.parent.mkdir(exist_ok=True)
+    node_tuning.CONFIG.write_text(record)
+    for check in (True, False):
+        assert machine.call(check=check)["changed"]
+    assert not node_tuning.CONFIG.exists()
+    assert not machine.call()["changed"]
+
+
 def test_a_user_without_root_is_told_how(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     become_nobody(monkeypatch)
     refuse_writes(monkeypatch)
