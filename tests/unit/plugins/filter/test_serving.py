@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that the playbooks that stop or show a group find the group that the planner made."""
+"""Test that playbooks find the group that the planner made, and how they show its logs."""
 
 from __future__ import annotations
 
@@ -65,3 +65,22 @@ def test_the_playbooks_take_either_name_and_no_default(tmp_path: Path) -> None:
     done = ansible("ansible-playbook", tmp_path / "book.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall("means <(.*)>", done.stdout) == [meant for _given, meant in NAMES] * 2
+
+
+def test_logs_are_below_the_names_of_their_pods_and_end_with_the_command_that_follows_one() -> None:
+    read = [
+        {"item": {"metadata": {"name": f"g-{n}-0"}, "spec": {"nodeName": f"spark{n}"}}, "log_lines": lines}
+        for n, lines in ((1, ["a", "b"]), (2, []))
+    ]
+    assert serving.serving_logs(read, "ns", "~/.kube/config", "gb10").splitlines() == [
+        "g-1-0 on spark1:",
+        "  a",
+        "  b",
+        "g-2-0 on spark2:",
+        "  (nothing yet)",
+        "",
+        "Follow it:",
+        "  kubectl --context gb10 -n ns logs -f g-1-0 -c sglang",
+    ]
+    assert serving.serving_logs([], "ns", "k", "c").startswith("No rank has started")
+    assert serving.serving_logs([], "ns", "k", "c", "rank 1").startswith("Last hang: rank 1\nNo rank has started")
