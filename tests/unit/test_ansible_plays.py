@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a play has the same result in a process of the tests' server as in a program of its own."""
-
-from __future__ import annotations
 
 import os
 import subprocess

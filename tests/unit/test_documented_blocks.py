@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the documented commands that need no host, word by word, as an owner of four Sparks.
 
 tests/lab/test_documented.py runs those that need hosts, tests/lab/test_prepare.py those of docs/prepare.md.
 """
-
-from __future__ import annotations
 
 import gzip
 import json

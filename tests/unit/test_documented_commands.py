@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that the files that the documentation names exist, and the playbooks, tags, variables and flags of its commands.
 
 tests/lab/test_prepare.py also runs the commands of docs/prepare.md.
 """
-
-from __future__ import annotations
 
 import json
 import re

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that plays end for all hosts when one of them fails, where the others must not be changed without it.
 
 Otherwise Ansible goes on with the other hosts, also in the plays that follow.
 """
-
-from __future__ import annotations
 
 import sys
 from pathlib import Path

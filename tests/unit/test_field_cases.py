@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare what the collection says about inputs from public reports of owners with what it should say.
 
 ``fixtures/field`` has the inputs. A JSON file has the facts of hosts that differ from those of a sound host.
 """
-
-from __future__ import annotations
 
 import copy
 import json

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Require a test for each feature that the README lists: its playbooks, tags, scripts and injected faults.
 
 The file of that test has to name the feature too, so that a test that now shows another one is noticed.
 """
-
-from __future__ import annotations
 
 import re
 from pathlib import Path

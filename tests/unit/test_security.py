@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Require a test for each sentence of SECURITY.md about a deployment, and test what no other test shows.
 
 A sentence that changes has to be compared with its tests again.
 """
-
-from __future__ import annotations
 
 import re
 import subprocess

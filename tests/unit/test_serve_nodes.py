@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Play ``serve`` in check mode for a group on two of four nodes: the others take no part after the plan.
 
 No host is contacted, and there is no API. Without SSH that is so by itself. Otherwise another play takes the place of
 the one that reads the hosts, and no directory of a host is used.
 """
-
-from __future__ import annotations
 
 import json
 import re

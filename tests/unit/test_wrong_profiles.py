@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that invalid profiles are refused with the right finding, including every problem that the sources report."""
-
-from __future__ import annotations
 
 from copy import deepcopy
 from typing import Any

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that the survey for AWX asks only for what the playbooks read, and that its defaults can be planned.
 
 tests/lab/test_awx.py runs site as a job.
 """
-
-from __future__ import annotations
 
 import json
 from pathlib import Path

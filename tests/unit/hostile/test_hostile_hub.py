@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a hub, or who answers in its place, neither holds a run for ever nor leads it to other files.
 
 The fields of a listing come from the code that reads it, so a new one is tried, too.
 """
-
-from __future__ import annotations
 
 import ast
 import copy

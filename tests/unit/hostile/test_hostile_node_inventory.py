@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that nothing a host reports is executed or obeyed through the inventory that is written for it."""
-
-from __future__ import annotations
 
 import copy
 import re

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what hosts send about the fabric, and require of each module that returns more than texts who tries its answers.
 
 The fields come from the types that the verdict reads, and the modules from their documentation.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 from typing import Any

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a node of a transfer can neither write what was not announced on another one, nor keep it waiting.
 
 A node gives another one nothing but answers to requests for files, so each kind of answer is tried.
 """
-
-from __future__ import annotations
 
 import socket
 import socketserver

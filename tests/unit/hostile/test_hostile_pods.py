@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that no label and no annotation of a pod stops a run: whoever may create a pod in the namespace writes them.
 
 The list of what is read comes from the code: a function that turns such a text into a number or into networks has to be
 tried here, and none may do so by itself.
 """
-
-from __future__ import annotations
 
 import ast
 import copy

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what a recipe or command of somebody else cannot do: load code, keep a secret in clear, or hang the reader."""
-
-from __future__ import annotations
 
 import json
 import time

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a text of a host, a pod or a model neither rewrites the owner's screen nor leaves a bundle's directory."""
-
-from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Generate the shapes in which programs print secrets, and test that no support bundle has one of them.
 
 A shape is a name, a syntax that puts a value after or before it, a wrapping of the line, and a position in the text.
 """
-
-from __future__ import annotations
 
 import json
 import random

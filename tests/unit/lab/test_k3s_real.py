@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test how the lab starts the K3s that LAB_K3S names, with a script in its place."""
-
-from __future__ import annotations
 
 import os
 import subprocess

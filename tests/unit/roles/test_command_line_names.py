@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the templates that read the names of the command line: sweeps with a dot, and the preset of another profile."""
-
-from __future__ import annotations
 
 from pathlib import Path
 from typing import Any

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that what dashboards and alerts ask for is what its source reports and what the role lets through.
 
 tests/monitoring asks a real Prometheus for the same metrics, and tests/lab/test_monitoring.py those of a cluster.
 """
-
-from __future__ import annotations
 
 import csv
 import importlib

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that no role reads what another role registered: a playbook passes it as an option, or a module sets a fact."""
-
-from __future__ import annotations
 
 import re
 from collections import defaultdict

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that no deletion and no drain waits for longer than 30 seconds without a line of output.
 
 The modules of kubernetes.core print nothing until they end. A task therefore waits briefly and is repeated; Ansible
 reports every repetition.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Play role ``summary`` for a group on two of four nodes, up to its first call of the API, which does not answer."""
-
-from __future__ import annotations
 
 import re
 import sys

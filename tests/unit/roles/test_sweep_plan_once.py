@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Play the first tasks of a sweep in check mode, after a plan as in playbook sweep and without one."""
-
-from __future__ import annotations
 
 from pathlib import Path
 from subprocess import CompletedProcess

@@ -1,11 +1,8 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the order of the steps of playbook update for a group that is proved: role update and the plays are real, and
 all other roles and modules only note that they were called, or fail where a case says so.
 """
-
-from __future__ import annotations
 
 import shutil
 import sys

@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the modules of plays on this machine in processes forked from one that has imported ansible.module_utils.
 
@@ -7,8 +6,6 @@ Otherwise each module compiles it anew from its archive. What the archive has of
 As a program, this file is the process that forks. It must not import what of Ansible runs only on the controller. Its
 standard input is a socket with the requests.
 """
-
-from __future__ import annotations
 
 import importlib
 import json

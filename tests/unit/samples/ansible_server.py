@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Import Ansible once, then fork a process for each play. ansible_plays.py starts it and talks to it.
 
@@ -9,8 +8,6 @@ the server and kills its play, so both end with the process that started the ser
 
 Ansible reads its settings when it is imported. Only plays with the settings of the server may be sent to it.
 """
-
-from __future__ import annotations
 
 import atexit
 import copy

@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a playbook as AWX runs a job: ansible-runner transmits, works and processes, with the files that AWX writes.
 
@@ -8,8 +7,6 @@ receptor.py and models/unified_jobs.py.
 AWX reads the inventory of a project with ansible-inventory --export, and gives it to the job as a program. Usage:
 awx_job.py DIRECTORY PLAYBOOK JSON, where the JSON has inventories, extra, arguments and become_password.
 """
-
-from __future__ import annotations
 
 import json
 import shutil

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the shell blocks of the documentation, and say where each of their commands is run by a test."""
-
-from __future__ import annotations
 
 import re
 from pathlib import Path

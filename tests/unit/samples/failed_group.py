@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Failed results of module serving_group_info, made from NCCL's lines by the code that runs in pods and on hosts."""
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One rank with its own files and sysfs, and an API that records what its sidecar writes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

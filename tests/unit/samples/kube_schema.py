@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Validate objects as a strict API server does: the models of Kubernetes' own client refuse other fields."""
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rings and chains of Sparks without a switch, in the format of the planners."""
-
-from __future__ import annotations
 
 from typing import Any
 

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the command line of a script in this process: a process of its own imports the collection anew.
 
 tests/unit/scripts/test_collection.py runs every script as a program.
 """
-
-from __future__ import annotations
 
 import io
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Data of strangers that note which of their fields are read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A fabric of four nodes with two rails and a profile for it, in the format of the planners."""
-
-from __future__ import annotations
 
 from typing import Any
 

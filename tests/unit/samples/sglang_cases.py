@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Helpers for the tests of the SGLang check: the collection's data and a short way to run the check."""
-
-from __future__ import annotations
 
 import shlex
 from dataclasses import fields

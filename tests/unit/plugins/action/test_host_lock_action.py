@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that one run at a time changes a host, with the module itself and a record in a directory of the test."""
-
-from __future__ import annotations
 
 import json
 import os

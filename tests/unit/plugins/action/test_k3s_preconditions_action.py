@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the check of a host before K3s is installed, on facts as ``preflight_info`` returns them."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 from typing import Any

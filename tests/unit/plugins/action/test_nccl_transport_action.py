@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the proof of a group of two pods, with a failure in each of its steps."""
-
-from __future__ import annotations
 
 import json
 import re
@@ -265,6 +262,10 @@ FAILURES = {
         {"pods": Pods(busbw=float("nan")), "bandwidth_bytes": 1000, "min_busbw": {"rdma": 12}},
         ["reached nan GB/s on the bus, 12.0 or more was expected"],
     ),
+    "no figure of latency": (
+        {"pods": Pods(p50=float("nan")), "bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
+        ["takes nan microseconds (p99 99.0), 50.0 or less was expected"],
+    ),
     "counters": (
         {"pods": Pods(rdma=0, tcp=50_000_000)},
         ["the log says RDMA, but the RDMA devices moved 0 bytes and the interfaces 200000000", "Trust the counters"],
@@ -281,7 +282,7 @@ FAILURES = {
 }
 
 
-MEASURED = ("late", "no figure", "slow", "no PyTorch")
+MEASURED = ("late", "no figure", "no figure of latency", "slow", "no PyTorch")
 TITLES = dict.fromkeys(MEASURED, "The transport of group g is proved, but a measurement failed.")
 TITLES |= {"": "The transport of group g is not proved.", "log": "Rank 1 of group g talks TCP instead of RoCE."}
 

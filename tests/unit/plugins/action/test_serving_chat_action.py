@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a question reaches the head's server, and that its answer is shown in pieces with its figures."""
-
-from __future__ import annotations
 
 import json
 import subprocess

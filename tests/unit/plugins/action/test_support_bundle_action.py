@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a support bundle has what explains a fault, names what is missing, and has none of the planted secrets."""
-
-from __future__ import annotations
 
 import base64
 import json

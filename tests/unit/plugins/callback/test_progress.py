@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what the callback prints of a run and of the next one, and that it is silent where nobody watches."""
-
-from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the comparison of the two transports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

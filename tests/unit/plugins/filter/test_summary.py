@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the summary of the registered results of role summary, also of tasks that were skipped."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

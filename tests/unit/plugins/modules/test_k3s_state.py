@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that the state of a server is exchanged as a whole, and comes back whenever the new one does not start."""
-
-from __future__ import annotations
 
 import shutil
 import tarfile

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what a support bundle has of a cluster, also of one that belongs to somebody else."""
-
-from __future__ import annotations
 
 from typing import Any, cast
 

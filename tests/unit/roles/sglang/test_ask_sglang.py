@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the program that asks an installed SGLang about command lines, with the lab's simulated SGLang and others."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

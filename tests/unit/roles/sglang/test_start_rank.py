@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the start of a rank: a new directory for NCCL's files, the node's memory, the patch hooks, then the server."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that the image judges before a running group is stopped, after its image and models are there."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

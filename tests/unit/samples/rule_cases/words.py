@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Models and flags that several cases need."""
-
-from __future__ import annotations
 
 NEMOTRON = {"arch": "NemotronHForCausalLM", "quantization": "modelopt_fp4"}
 QWEN = {"arch": "Qwen3_5MoeForConditionalGeneration", "quantization": "modelopt_fp4"}

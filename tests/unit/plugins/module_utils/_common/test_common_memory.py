@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test which step is due for the memory of a node: none, warn, drop caches, or stop the group."""
-
-from __future__ import annotations
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import History, Limits, Reading, ladder

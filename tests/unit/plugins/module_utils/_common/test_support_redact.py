@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that secrets are removed in every notation in which logs and configuration have them, and other text is not."""
-
-from __future__ import annotations
 
 import base64
 import time

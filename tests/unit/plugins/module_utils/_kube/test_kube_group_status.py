@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the state of a group from its pods and events: ready, still starting, or failed, with the reason."""
-
-from __future__ import annotations
 
 import time
 from datetime import UTC, datetime

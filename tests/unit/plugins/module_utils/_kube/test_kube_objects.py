@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the form of Kubernetes objects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the pod that asks an image, and how its answers become a verdict: half ones, garbage and none are unknown."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test which values of NCCL's variables keep the proof of the transport out of its files."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

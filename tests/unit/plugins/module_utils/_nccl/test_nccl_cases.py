@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test every form of NCCL's statements, every log format and every cause; cases.txt has the expected results.
 
 A case is ``### what it shows``, ``=== verdict class evidence version pass|fail channels [cause]`` and its log; ``~`` is
 a blank inside a word. In NCCL's own files, an excerpt proves nothing: see test_nccl_starts.
 """
-
-from __future__ import annotations
 
 import io
 import json

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that channel lines of large logs are counted exactly, regardless of what precedes them and how they vary."""
-
-from __future__ import annotations
 
 import io
 from collections.abc import Callable

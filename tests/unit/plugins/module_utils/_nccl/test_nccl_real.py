@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the verdict on recorded output of NCCL 2.28.9 and SGLang 0.5.16 on two GPUs, and of NCCL 2.32.3 on one."""
-
-from __future__ import annotations
 
 import gzip
 import io

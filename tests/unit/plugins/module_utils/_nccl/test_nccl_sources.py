@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test which files count as NCCL's own."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import re

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a process that started again is told from other ranks, and that old lines prove nothing."""
-
-from __future__ import annotations
 
 import io
 from contextlib import nullcontext

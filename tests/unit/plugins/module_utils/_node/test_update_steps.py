@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the steps of an update from each phase. The whole way is tested in test_node_update.py."""
-
-from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Give the tests of the gate a rank."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

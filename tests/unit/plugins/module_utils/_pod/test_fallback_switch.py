@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the switch with an API that keeps objects as Kubernetes does, and its requests."""
 
-from __future__ import annotations
-
 import io
 import json
 import ssl

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the requests of a program in a pod, and what it makes of the answers."""
 
-from __future__ import annotations
-
 import io
 import json
 import ssl

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the pages and the log of a program in a pod."""
 
-from __future__ import annotations
-
 import re
 import time
 import urllib.request

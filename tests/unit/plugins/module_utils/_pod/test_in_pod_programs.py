@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that the programs beside a group start with the files that their ConfigMap gives them, and nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

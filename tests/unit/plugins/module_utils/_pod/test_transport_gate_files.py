@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that NCCL's lines are repeated once and whole, and that nothing but NCCL's files is read."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that forged files, odd counters, clock steps and refusals of the API take a proof away and never make one."""
 
-from __future__ import annotations
-
 import os
 import urllib.request
 from contextlib import nullcontext

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a program that ends or hangs is started again in the same container, and ends with it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the program of the sidecar: its settings, threads, probes and pages."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

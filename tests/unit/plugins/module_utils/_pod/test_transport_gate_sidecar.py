@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what the sidecar judges from its own files and sysfs, with an API that records its requests."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

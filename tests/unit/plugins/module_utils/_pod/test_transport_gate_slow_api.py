@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that an API server that is slow, mute or broken leaves a healthy group in service, with up to 64 ranks."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

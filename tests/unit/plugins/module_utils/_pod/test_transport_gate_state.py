@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test when a rank counts as proven, and what its condition says when it does not."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

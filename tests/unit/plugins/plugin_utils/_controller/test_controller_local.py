@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that an action that calls its module on the controller returns what the module returns, and when it calls it.
 
 One play has all cases.
 """
-
-from __future__ import annotations
 
 import json
 import sys

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that the cabling is drawn, and that every miswiring is named, from what the ports of all hosts see."""
-
-from __future__ import annotations
 
 import random
 import xml.etree.ElementTree as ET

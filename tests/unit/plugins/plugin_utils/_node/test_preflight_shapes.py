@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Judge odd hosts: everything that a host may leave out or send in another form, in every combination of two."""
-
-from __future__ import annotations
 
 import copy
 from collections.abc import Callable

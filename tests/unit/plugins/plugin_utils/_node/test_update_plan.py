@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what playbook update says of hosts before it changes one, also of hosts that answer what they want."""
-
-from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the file and the result of a failed task: no secrets, for its owner only, and only the title as the message."""
-
-from __future__ import annotations
 
 import re
 import stat

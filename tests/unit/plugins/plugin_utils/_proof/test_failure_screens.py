@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Count lines and repetitions of what a failed run ends with: the lab's faults, pings, bandwidths, waits and pulls."""
-
-from __future__ import annotations
 
 import json
 from collections import Counter

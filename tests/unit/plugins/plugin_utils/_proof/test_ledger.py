@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test predicted bytes against measured ones, and the verdict that follows from them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

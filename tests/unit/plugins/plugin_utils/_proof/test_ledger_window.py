@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what the ledger reads of a running group, above all the batch sizes of its CUDA graphs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace

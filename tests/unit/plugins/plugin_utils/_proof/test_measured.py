@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare the ledger with bytes that real NCCL moved: passes of two to eight ranks, and single collectives."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
-
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import SCRIPT, parse_environment
 

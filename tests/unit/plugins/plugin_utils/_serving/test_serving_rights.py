@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that the computed rights are exactly those of the requests that roles, modules and the group's objects make.
 
 tests/lab/test_existing.py uses them with a real API server.
 """
-
-from __future__ import annotations
 
 import ast
 from collections.abc import Iterator

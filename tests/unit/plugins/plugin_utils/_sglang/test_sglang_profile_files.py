@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test how an image is looked up in the profiles, and which images the shipped profiles have."""
-
-from __future__ import annotations
 
 import re
 from pathlib import Path
