@@ -42,6 +42,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables 
     HostVariables,
     Known,
     check_groups,
+    check_guards,
     check_node_names,
     check_ports,
     check_provider,
@@ -100,6 +101,7 @@ class ActionModule(ControllerAction):
         findings = findings or check_servers(variables, groups)
         findings += check_variables(known, variables, extra)
         findings += check_ports(known, variables)
+        findings += check_guards(known, variables)
         findings += check_provider(variables, options["provider"])
         findings += check_node_names(variables, groups.get(NODES, []) if "serving" in options["plans"] else [])
         directories = {str(task_vars["hostvars"][host].get("inventory_dir") or "") for host in hosts} - {""}

@@ -294,6 +294,18 @@ def _collisions(known: Known, values: Mapping[str, Any], host: str) -> Iterator[
                 taken |= {port + number: user for number, user in AFTER_HEAD.items()}
 
 
+def check_guards(known: Known, variables: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    """Return a warning where earlyoom would end one process before the supervisor stops the whole group."""
+    found = {}
+    for values in variables.values():
+        both = [values.get(name, known.names(known.owner(name))[name]["default"]) for name in DESCENDING]
+        numbers = all(isinstance(one, list) and all(isinstance(n, int | float) for n in one) for one in both)
+        if numbers and all(map(descending, both)) and both[0][0] >= both[1][1]:
+            words = {"key": DESCENDING[0], "group": both[1][1], "other": DESCENDING[1]}
+            found[str(both)] = _finding("variables.guards", both[0], **words)
+    return list(found.values())
+
+
 _SECRET: Spec = {"type": "str", "no_log": True}
 # Variables of Ansible itself. It reports a wrong value as a failure of a task, and does not know a misspelt name.
 CONNECTION: Mapping[str, Spec] = {

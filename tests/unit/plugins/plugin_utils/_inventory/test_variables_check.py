@@ -9,6 +9,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables 
     Empty,
     Unreadable,
     check_groups,
+    check_guards,
     check_node_names,
     check_ports,
     check_provider,
@@ -207,6 +208,17 @@ def test_an_existing_cluster_must_be_named_once_for_all_hosts() -> None:
     assert "gb10_kube_context must name the cluster" in finding.reason and "gb10_kubeconfig" not in finding.reason
     (finding,) = check_provider({"spark1": EXISTING, "spark2": {}}, "")
     assert "existing: spark1; k3s: spark2" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("own", "group", "warned"),
+    [(None, None, False), ([3, 2], [4, 3], True), ([4, 2], None, True), ([3, 2], None, False), (["x", 2], None, False)],
+)
+def test_earlyoom_ends_no_process_before_the_group_is_stopped(own: Any, group: Any, warned: bool) -> None:
+    given = {"node_tuning_memory_guard_percent": own, "sglang_memory_guard_percent": group}
+    hosts = {"spark1": {name: value for name, value in given.items() if value}, "spark2": {}}
+    found = [(one.severity, one.rule) for one in check_guards(load_known(), hosts)]
+    assert found == ([("warning", "variables.guards")] if warned else [])
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "models"])
