@@ -389,7 +389,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(206 if asked else 200)
             self.send_header("Content-Length", str(size - start))
             self.end_headers()
-            self.wfile.flush()
             while start < size and self.server.serving.is_alive():
                 sent = self.connection.sendfile(stream, start, min(16 << 20, size - start))
                 if not sent:

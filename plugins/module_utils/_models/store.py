@@ -278,7 +278,7 @@ def _safetensors_size(path: Path) -> int:
     """Return the file size that a safetensors header states; raise ValueError, KeyError, … for an invalid header."""
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        if not 2 <= length <= _HEADER_LIMIT:
+        if length > _HEADER_LIMIT:
             raise ValueError(f"a header of {length} bytes")
         tensors = {name: tensor for name, tensor in json.loads(stream.read(length)).items() if name != "__metadata__"}
     return 8 + length + max((int(tensor["data_offsets"][1]) for tensor in tensors.values()), default=0)

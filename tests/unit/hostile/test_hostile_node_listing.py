@@ -176,7 +176,15 @@ def test_an_unusual_name_inside_the_directory_is_accepted(name: str) -> None:
     assert store.File(name, 1, SHA, "sha256").name == name
 
 
-@pytest.mark.parametrize("names", [["a", "a"], ["a", "a/b"]])
+@pytest.mark.parametrize("digest", [5, None, "beef\n", ""])
+def test_what_is_no_digest_is_refused(digest: Any) -> None:
+    with pytest.raises(store.ListingError):
+        store.File("a", 1, digest, "sha256")
+
+
+@pytest.mark.parametrize(
+    "names", [["a", "a"], ["a", "a/b"], [*map(str, range(store.FILES + 1))]], ids=["twice", "below a file", "too many"]
+)
 def test_files_that_exclude_each_other_are_refused(names: list[str]) -> None:
     listed = [{"name": name, "size": 1, "digest": SHA, "algorithm": "sha256"} for name in names]
     with pytest.raises(store.ListingError):
