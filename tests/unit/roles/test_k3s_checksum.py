@@ -1,8 +1,9 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that role k3s downloads its binary only with a pinned checksum."""
+"""Test that role k3s downloads its binary only with a pinned checksum, and shows no configuration with a secret."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
@@ -36,3 +37,27 @@ def test_a_release_is_downloaded_with_a_pinned_checksum_or_refused(version: str,
     assert templar.template(trust_as_template(f"{{{{ {that} }}}}")) is bool(checksum)
     assert not checksum or templar.template(known["__k3s_binary_checksum"]) == checksum
     assert loader.load_from_file(str(VARIABLES.parents[1] / "defaults" / "main.yml"))["k3s_version"] == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        ({}, True),
+        ({"write-kubeconfig-group": "adm", "token-file": "/root/token"}, True),
+        ({"datastore-endpoint": "postgres://k3s:word@db/k3s"}, False),
+        ({"debug": True, "agent-token": "word"}, False),
+        ({"etcd-s3-secret-key": "word"}, False),
+        ({"vpn-auth": "name=tailscale,joinKey=word"}, False),
+    ],
+)
+def test_a_configuration_with_a_secret_is_not_shown(config: dict[str, Any], shown: bool) -> None:
+    loader = DataLoader()
+    known = loader.load_from_file(str(VARIABLES), trusted_as_template=True)
+    tasks = loader.load_from_file(str(VARIABLES.parents[1] / "tasks" / "configure.yml"), trusted_as_template=True)
+    known |= {"k3s_config": config, "inventory_hostname": "spark1", "k3s_servers": ["control"]}
+    known |= {"__k3s_settings": config, "__k3s_registries_file": {"path": "registries.yaml"}, "__k3s_unit_file": {}}
+    templar = Templar(loader=loader, variables=known)
+    given = templar.template({name: tasks[0]["gb10.cluster.host_files"][name] for name in ("files", "secret_files")})
+    paths = {kind: [one.get("path") for one in entries] for kind, entries in given.items()}
+    assert ("/etc/rancher/k3s/config.yaml" in paths["files"]) is shown
+    assert ("/etc/rancher/k3s/config.yaml" in paths["secret_files"]) is not shown
