@@ -1,12 +1,14 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the layers of plugins/, what each may import, and what a module ships to a host."""
+"""Test the layers of plugins/, what each may import, what a module ships to a host, and the group of modules."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
 import architecture
+import yaml
 
 # Lowest row first. A package imports from rows below its own, never from its own row or from above.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -196,3 +198,12 @@ def test_the_reader_of_imports_sees_every_form() -> None:
     assert "module_utils._fabric.physical_functions" in names
     assert "module_utils._nccl.causes" in set(architecture.imported_names(FILES["module_utils._nccl.statements"]))
     assert "module_utils._kube.labels" in closure("modules.node_room_info")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_group_has_every_module_that_talks_to_the_cluster() -> None:
+    runtime = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8"))
+    modules = [path for path in ROOT.glob("plugins/modules/*.py") if re.search(r"shared\.cluster\b", path.read_text())]
+    assert runtime["action_groups"]["cluster"] == sorted(path.stem for path in modules)

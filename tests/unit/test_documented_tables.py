@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare tables and lists of the pages, which people write, with what the code has."""
+"""Compare tables, lists and examples of the pages, which people write, with what the code has."""
 
 import json
 import re
@@ -10,10 +10,17 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 from ansible_collections.gb10.cluster.plugins.module_utils._common.redact import SHOWN_ENVIRONMENT
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric.check_results import Layer
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import vf_mac
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, check
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Facts, Setting
+from fabric_samples import fabric
+from serving_samples import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = (ROOT / "lab/gb10lab/faults.py").read_text(encoding="utf-8")
@@ -108,3 +115,53 @@ def test_the_page_of_the_monitoring_names_the_images_that_run() -> None:
     pinned = data("roles/monitoring/vars/main.yml")["__monitoring_pinned"].values()
     versions = [re.sub(r"^(.+?):v?([\d.-]+)@.+", r"`\1` \2", image) for image in pinned]
     assert [one for one in versions if one not in text("roles/monitoring/README.md")] == []
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "interfaces.md"
+
+
+def test_the_documented_queries_of_plans_give_what_their_names_say() -> None:
+    (block,) = re.findall(r"```yaml\n(- name: Show which.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    serving, planned = plan().as_dict(), plan_fabric(fabric(4))[0].as_dict()
+    facts = {"ansible_facts": {"gb10_serving_plan": serving, "gb10_fabric_plan": planned}}
+    templar = Templar(loader=DataLoader(), variables=facts)
+    addresses, netmask = (
+        templar.template(trust_as_template(task["ansible.builtin.debug"]["msg"])) for task in yaml.safe_load(block)
+    )
+    assert addresses == [rank["networks"][0]["ips"][0] for rank in serving["ranks"]]
+    assert netmask == "255.255.255.0"
+
+
+@pytest.mark.parametrize(
+    ("title", "made"),
+    [
+        ("Fabric plan", {**plan_fabric(fabric(4))[0].as_dict(), "findings": []}),
+        ("Serving plan", {**plan().as_dict(), "findings": [], "fallback": {}}),
+    ],
+)
+def test_the_page_has_the_keys_of_a_plan(title: str, made: dict[str, Any]) -> None:
+    block = re.search(rf"## {title} .*?```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    assert block
+    page = yaml.safe_load(block[1])
+    assert set(page) == set(made)
+    for name in ("ranks", "networks", "rails"):
+        if name in made:
+            assert set(page[name][0]) == set(made[name][0]), name
+    for host in made.get("hosts", {}).values():
+        for name in ("pfs", "vfs"):
+            assert set(page["hosts"]["spark1"][name][0]) == set(host[name][0]), name
+    for rank in made.get("ranks", ()):
+        assert set(page["ranks"][0]["networks"][0]) == set(rank["networks"][0])
+
+
+def test_the_page_names_every_condition_of_a_pod() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for condition in (labels.TRANSPORT, labels.MEMORY, labels.LOAD, labels.HEALTH, labels.ANSWERS):
+        assert f"`{condition}`" in text
+
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "fabric.md"
+
+
+def test_the_example_of_a_mac_is_right() -> None:
+    assert vf_mac("gb10", "rail1", 3, 2) in GUIDE.read_text(encoding="utf-8")

@@ -1,13 +1,18 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that the argument specs of every role agree with its defaults and with the collection's terms."""
+"""Test that argument specs, defaults and values of the roles agree, and that no role reads what another registered."""
 
+import re
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.plugin_docs import read_docstring
+from ansible.template import Templar
 from ansible_collections.gb10.cluster.plugins.module_utils._common import terms
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import REQUIREMENTS
 
@@ -79,3 +84,51 @@ def test_every_role_takes_fields_of_other_managers_only_if_its_owner_says_so() -
         assert given == {f"{{{{ {role}_take_fields }}}}"}
         defaults = yaml.safe_load((ROOT / "roles" / role / "defaults/main.yml").read_text(encoding="utf-8"))
         assert defaults[f"{role}_take_fields"] == "{{ gb10_take_fields | default(false) }}"
+
+
+FILES_OF_ROLES = Path(__file__).resolve().parents[3] / "roles"
+READS = ("defaults", "handlers", "tasks", "templates", "vars")
+
+
+def registered(content: Any) -> Iterator[str]:
+    """Return the names that tasks register, also those in blocks."""
+    for item in content if isinstance(content, list) else [content]:
+        if isinstance(item, dict):
+            if isinstance(item.get("register"), str):
+                yield item["register"]
+            for value in item.values():
+                yield from registered(value)
+
+
+def test_no_role_reads_a_register_of_another_role() -> None:
+    owners: dict[str, set[str]] = defaultdict(set)
+    for path in sorted([*FILES_OF_ROLES.glob("*/tasks/*.yml"), *FILES_OF_ROLES.glob("*/handlers/*.yml")]):
+        for name in registered(yaml.safe_load(path.read_text(encoding="utf-8"))):
+            owners[name].add(path.relative_to(FILES_OF_ROLES).parts[0])
+    assert len(owners) > 50
+    found = []
+    for path in sorted(path for kind in READS for path in FILES_OF_ROLES.glob(f"*/{kind}/**/*") if path.is_file()):
+        role = path.relative_to(FILES_OF_ROLES).parts[0]
+        code = re.sub(r"(?m)^\s*#.*$", "", path.read_text(encoding="utf-8"))
+        found += [f"{path}: {word}" for word in set(re.findall(r"\w+", code)) if role not in owners.get(word, {role})]
+    assert found == []
+
+
+VALUES = yaml.safe_load((ROOT / "tests" / "unit" / "samples" / "role_values.yml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("place", "given", "value"), [(place, *case) for place in VALUES for case in VALUES[place]])
+def test_a_variable_has_its_value(place: str, given: dict[str, Any], value: Any) -> None:
+    file, name = place.split()
+    loader = DataLoader()
+    known = loader.load_from_file(str(ROOT / file), trusted_as_template=True)
+    found = Templar(loader=loader, variables={**known, **given}).template(known[name])
+    assert (found, isinstance(found, bool)) == (value, isinstance(value, bool))
+
+
+@pytest.mark.parametrize(("given", "value"), [(0, 0), ("0", "0"), (1, 1), ("", "omitted")])
+def test_a_swappiness_of_0_reaches_the_module(given: int | str, value: int | str) -> None:
+    loader = DataLoader()
+    (task,) = loader.load_from_file(str(ROOT / "roles/node_tuning/tasks/main.yml"), trusted_as_template=True)
+    known = Templar(loader=loader, variables={"node_tuning_swappiness": given, "omit": "omitted"})
+    assert known.template(task["gb10.cluster.node_tuning"]["swappiness"]) == value

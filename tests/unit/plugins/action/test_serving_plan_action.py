@@ -1,14 +1,175 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the serving plan that a playbook gets."""
+"""Test the serving plan that a playbook gets: fallback, memory, revisions, waived rules, and what resolves it."""
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.action.serving_plan import _deep
+from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule, _deep
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import launch_key
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import summary
 from ansible_plays import ansible
+from preflight_samples import GOOD
+from role_samples import role_values
+from serving_samples import fabric
+from sglang_cases import PROFILES
+
+NODES = ["spark1", "spark2", "spark3", "spark4"]
+
+
+def planned(hostvars: Mapping[str, Any] | None = None, nodes: Sequence[str] = NODES, **options: Any) -> dict[str, Any]:
+    """Return the result of the action for options of the role."""
+    wanted = {"profile": "gemma-4-31b-it", "preset": "current", "fallback_preset": "two-nodes", "models_dir": "/srv"}
+    values = role_values("serving_plan", **wanted | options)
+    return ActionModule.act(
+        None, values | {"fabric": fabric(), "candidates": list(nodes), "taken": []}, {"hostvars": hostvars or {}}
+    )
+
+
+def test_the_fact_has_a_plan_per_set_of_remaining_nodes() -> None:
+    result = planned()
+    fallback = result["plan"]["fallback"]
+    assert (fallback["preset"], fallback["after"], fallback["return_after"]) == ("two-nodes", 600, 600)
+    assert [plan["preset"] for plan in fallback["plans"].values()] == ["two-nodes"] * 6
+    assert len(result["plan"]["ranks"]) == 4
+    assert "fallback: preset two-nodes, if a node is gone for 600 s, on spark2, spark3 or on" in result["msg"]
+
+
+def test_the_memory_is_that_of_the_smallest_host_that_preflight_read() -> None:
+    def host(kib: int, held: int = 0) -> dict[str, Any]:
+        holders = [{"kind": "docker", "name": "ollama", "kib": held}] if held else []
+        return {"ansible_facts": {"gb10_preflight": {**GOOD, "memory_kib": kib, "memory_holders": holders}}}
+
+    full = 119 << 20
+    hosts = {"spark1": host(full), "spark2": host(full, held=20 << 20), "spark3": {}}
+    assert planned(hosts)["plan"]["memory"][0].startswith("available before the load: 83 to 89 GiB (read from")
+    assert planned({"spark1": {}})["plan"]["memory"][0].startswith("available before the load: 103 to 109 GiB (public")
+
+
+def test_what_loads_took_comes_from_the_hosts_that_preflight_read() -> None:
+    key = launch_key(Plan.from_dict(planned()["plan"]))
+    told = {"key": key, "state": "ready", "phase": "graphs", "at": "2026-11-29T08:00:00Z"}
+    loads = [{**told, "total_gib": 119.7, "before_gib": 9.8, "taken_gib": 101.5}, {"key": key}, "text"]
+    held = [{"kind": "docker", "name": "ollama", "kib": 30 << 20}]
+    read = {**GOOD, "loads": loads, "memory_holders": held}
+    result = planned({"spark2": {"ansible_facts": {"gb10_preflight": read}}, "spark3": {}})
+    assert "load: as counted on spark2 (2026-11-29T08:00:00Z, 1 of 4 nodes known), up to 101.5" in result["msg"]
+    assert [one["value"] for one in result["findings"] if one["rule"] == "serving.load.held"] == ["30.0"]
+
+
+@pytest.mark.parametrize(
+    ("newer", "shown"),
+    [
+        ([{"at": "2026-11-30T02:00:00Z", "taken_gib": 90.5}], "90.5"),
+        ([{"at": "2026-11-28T02:00:00Z"}], "101.5"),
+        ([], "101.5"),
+        ("x", "101.5"),
+    ],
+)
+def test_the_newest_load_counts_whoever_read_it(newer: Any, shown: str) -> None:
+    key = launch_key(Plan.from_dict(planned()["plan"]))
+    told = {"key": key, "state": "ready", "phase": "graphs", "at": "2026-11-29T08:00:00Z"}
+    told |= {"total_gib": 119.7, "before_gib": 9.8, "taken_gib": 101.5}
+    facts = {"gb10_preflight": {**GOOD, "loads": [told]}}
+    facts["gb10_loads"] = [told | one for one in newer] if isinstance(newer, list) else newer
+    assert f"up to {shown} of 119.7" in planned({"spark2": {"ansible_facts": facts}, "spark3": {}})["msg"]
+    del facts["gb10_preflight"]
+    assert ("as counted on spark2" in planned({"spark2": {"ansible_facts": facts}})["msg"]) is bool(
+        newer and newer != "x"
+    )
+
+
+def test_without_the_option_there_is_no_fallback() -> None:
+    assert "fallback" not in planned(fallback_preset="")["plan"]
+
+
+def test_every_node_gets_the_models_of_both_presets() -> None:
+    plan = planned(preset="baseline", sglang_version="0.5.21")["plan"]
+    assert plan["models"] == ["google/gemma-4-31B-it", "google/gemma-4-31B-it-assistant"]
+    assert plan["ranks"][0]["argv"].count("--speculative-algorithm") == 0
+
+
+def test_a_local_model_and_its_local_draft_are_both_planned(tmp_path: Path) -> None:
+    own = (PROFILES / "gemma-4-31b-it.yml").read_text().replace("google/gemma-4-31B-it-assistant", "/srv/draft")
+    own = own.replace("name: gemma-4-31b-it\n", "name: own\n")
+    (tmp_path / "own.yml").write_text(own.replace("repo: google/gemma-4-31B-it", "repo: my/own\n  path: /srv/own"))
+    assert planned(profile="own", profile_dirs=[str(tmp_path)])["plan"]["paths"] == ["/srv/own", "/srv/draft"]
+
+
+def test_an_override_of_the_topology_is_the_group_s_own() -> None:
+    given = {"topology": {"nodes": 4, "tp": 4}, "server_args": {"context_length": 4096}}
+    plan = planned(overrides=given)["plan"]
+    head = plan["fallback"]["plans"]["f2-1"]["ranks"][0]["argv"]
+    assert head[head.index("--tp-size") + 1] == "2"
+    assert head[head.index("--context-length") + 1] == "4096"
+
+
+def test_mistakes_of_group_and_fallback_come_together() -> None:
+    result = planned(fallback_preset="no-such", port=80)
+    assert result["failed"]
+    found = {(finding["rule"], finding["key"]) for finding in result["findings"]}
+    assert {("serving.profile", "serving_plan_fallback_preset"), ("serving.port.range", "serving_plan_port")} <= found
+    assert "ansible_facts" not in result
+
+
+def test_a_fallback_whose_weights_do_not_fit_is_refused() -> None:
+    small = {"server_args": {"mem_fraction_static": 0.45}}
+    errors = {f["rule"] for f in planned(fallback_preset="one-node", overrides=small)["findings"]}
+    assert any(rule.startswith("memory.") for rule in errors), errors
+
+
+ALONE = {"profile": "gemma-4-26b-a4b-it-b300", "preset": "mtp", "fallback_preset": "", "platform": "b300"}
+MODEL = "google/gemma-4-26B-A4B-it"
+DRAFT = f"{MODEL}-assistant"
+
+
+def word_after(flag: str, plan: dict[str, Any]) -> str:
+    argv: list[str] = plan["ranks"][0]["argv"]
+    return argv[argv.index(flag) + 1]
+
+
+def test_pinned_revisions_are_served_and_staged() -> None:
+    pins = {"model": {"revision": "deadbeef"}, "server_args": {"speculative_draft_model_revision": "v2"}}
+    for directory in ("", "/srv/models"):
+        plan = planned({}, ["b300-1"], **ALONE, overrides=pins, models_dir=directory)["plan"]
+        assert plan["revisions"] == {MODEL: "deadbeef", DRAFT: "v2"}
+        assert word_after("--revision", plan) == "deadbeef"
+        assert word_after("--speculative-draft-model-revision", plan) == "v2"
+
+
+def test_without_a_pinned_revision_the_hub_s_default_is_used() -> None:
+    plan = planned(profile="gemma-4-26b-a4b-it", preset="mtp-topk1", fallback_preset="")["plan"]
+    assert plan["revisions"] == {MODEL: "main", DRAFT: "main"}
+    assert "--revision" not in plan["ranks"][0]["argv"]
+
+
+WRONG = {"server_args": {"attention_backend": "flashinfer"}}
+
+
+def test_a_waived_rule_no_longer_refuses_and_is_listed() -> None:
+    assert planned(fallback_preset="", overrides=WRONG)["failed"]
+    result = planned(fallback_preset="", waive=["attn.gemma4.allow"], overrides=WRONG)
+    assert not result.get("failed"), result["findings"]
+    assert "attn.gemma4.allow" not in {finding["rule"] for finding in result["findings"]}
+    (said,) = result["plan"]["waived"]["attn.gemma4.allow"]
+    assert "Gemma-4" in said
+    assert "waived: attn.gemma4.allow, 1 finding(s)" in result["msg"]
+    lines = summary(Plan.from_dict(result["plan"]), [], {}, {}, {}, {}, "~/.kube/config", "gb10")
+    assert "Waived: attn.gemma4.allow (serving_plan_waive)" in lines
+
+
+def test_a_name_that_is_no_rule_of_a_launch_is_refused() -> None:
+    result = planned(fallback_preset="", waive=["serving.port.range"], port=80)
+    assert result["failed"]
+    found = {(finding["rule"], finding["value"]) for finding in result["findings"]}
+    assert {("serving.waive", "serving.port.range"), ("serving.port.range", 80)} <= found
+
 
 ROOT = Path(__file__).resolve().parents[4]
 DEFAULTS = ROOT / "roles" / "serving_plan" / "defaults" / "main.yml"

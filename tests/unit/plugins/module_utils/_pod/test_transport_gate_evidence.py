@@ -1,17 +1,23 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test what the sidecar of a rank collects about a hang."""
+"""Test what the sidecar of a rank reads of NCCL's files, how it judges them, and what it collects about a hang."""
 
 import json
+import os
+import shutil
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, sidecar
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.evidence import Judgement, NcclFiles, open_file
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Rail
-from gate_rank import page_of
+from gate_rank import GATE, LINES, page_of
 from sysfs_samples import mlx5_vf
 
 RAIL = Rail("mlx0", "lo", "10.100.0.1", 1500)
@@ -186,3 +192,239 @@ def test_rails_of_networks_that_others_made_are_what_the_pod_has(tmp_path: Path)
     assert evidence.completed([RAIL], str(tmp_path)) == (RAIL,)
     (absent,) = evidence.completed([Rail("", "absent0", "", 0)], str(tmp_path))
     assert absent == Rail("", "absent0", "", 0)
+
+
+def test_lines_are_repeated_once_and_whole_over_several_starts(tmp_path: Path) -> None:
+    files = NcclFiles(tmp_path)
+    assert (list(files.new_lines()), files.look().start) == ([], "")
+    first = tmp_path / "1"
+    first.mkdir()
+    (first / "h.40").write_bytes(b"one\ntw")
+    (first / "h.41").write_bytes(b"other\n")
+    assert b"".join(files.new_lines()) == b"one\nother\n"
+    before = files.look().signature
+    with (first / "h.40").open("ab") as stream:
+        stream.write(b"o\n")
+    assert files.look().signature != before
+    assert b"".join(files.new_lines()) == b"two\n"
+    assert b"".join(files.new_lines()) == b""
+    shutil.rmtree(first)
+    (tmp_path / "2").mkdir()
+    # A process of the next start has the same process id as an earlier one.
+    (tmp_path / "2" / "h.40").write_bytes(b"new\n")
+    assert b"".join(files.new_lines()) == b"new\n"
+    found = files.look()
+    assert (found.start, found.files, found.changed) == ("2", (tmp_path / "2" / "h.40",), "")
+
+
+def test_the_process_that_wrote_last_is_read_last(tmp_path: Path) -> None:
+    start = tmp_path / "1"
+    start.mkdir()
+    for name, when in (("h.1000", 20), ("h.999", 10)):
+        (start / name).write_text("x")
+        os.utime(start / name, (when, when))
+    assert [path.name for path in NcclFiles(tmp_path).look().files] == ["h.999", "h.1000"]
+
+
+def test_a_line_without_an_end_is_passed_on_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "h.40").write_bytes(b"x" * ((1 << 20) + 5))
+    assert sum(map(len, NcclFiles(tmp_path).new_lines())) == 1 << 20
+
+
+def test_links_and_pipes_that_the_server_makes_are_not_read(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "token").write_text("t0ken\n")
+    logs = tmp_path / "logs"
+    start = logs / "1"
+    start.mkdir(parents=True)
+    (logs / "9").symlink_to(secret)
+    os.mkfifo(start / "pipe")
+    (start / "token").symlink_to(secret / "token")
+    files = NcclFiles(logs)
+    assert (list(files.new_lines()), files.look().files) == ([], ())
+    assert "directory" not in files.look().changed
+    opened = list(Path("/proc/self/fd").iterdir())
+    # The server replaces the directory of its start after the sidecar has looked.
+    with pytest.raises(OSError, match="9"), open_file(logs / "9" / "token"):
+        pass
+    for name in ("token", "pipe"):
+        with pytest.raises(OSError, match=r"token|not a regular file"), open_file(start / name):
+            pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(opened)
+
+
+def written(start: Path) -> None:
+    start.mkdir()
+    for name in ("h.40", "h.41"):
+        (start / name).write_bytes(b"12345")
+
+
+def replaced(file: Path) -> None:
+    # The old file keeps its inode, as it does while NCCL has it open.
+    file.rename(file.parent.with_name("kept"))
+    file.write_bytes(b"123456")
+
+
+@pytest.mark.parametrize(
+    ("disturb", "said"),
+    [
+        (lambda start: (start / "h.40").write_bytes(b"123456"), ""),
+        (lambda start: (start / "h.42").write_bytes(b"1"), ""),
+        (lambda start: (start / "h.42").write_bytes(b""), ""),
+        (lambda start: (start / "h.40").write_bytes(b"1234"), "h.40 shrank from 5 to 4 bytes"),
+        (lambda start: (start / "h.41").unlink(), "h.41 is missing"),
+        (lambda start: (shutil.rmtree(start), start.mkdir()), "h.40 is missing; h.41 is missing"),
+        (lambda start: replaced(start / "h.40"), "h.40 was replaced"),
+        (lambda start: (start / "h.42").mkdir(), "'h.42' is no regular file"),
+        (lambda start: (start.parent / "9").mkdir(), "the directory 9 was added"),
+        (
+            lambda start: [(start.parent / name).mkdir() for name in ("9", "10")],
+            "the directory 9 was added; the directory 10 was added",
+        ),
+        (lambda start: (start.parent / "a\nb").mkdir(), "the directory 'a\\nb' was added"),
+        (lambda start: (start.parent / "\u0663").mkdir(), "the directory '\\u0663' was added"),
+    ],
+)
+def test_what_nccl_does_not_do_to_its_files_is_named(
+    tmp_path: Path, disturb: Callable[[Path], object], said: str
+) -> None:
+    start = tmp_path / "1"
+    written(start)
+    files = NcclFiles(tmp_path)
+    assert files.look().changed == ""
+    disturb(start)
+    looks = [files.look() for _again in range(2)]
+    assert [look.changed for look in looks] == [said] * 2
+    assert looks[0].start == "1"
+    # What was undone stays named.
+    if (start / "h.42").is_dir():
+        (start / "h.42").rmdir()
+        assert files.look().changed == said
+    # The next start has evidence of its own.
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
+    written(tmp_path / "2")
+    assert (files.look().start, files.look().changed) == ("2", "")
+
+
+EXPECT = expectation(dict(GATE["expect"]))  # type: ignore[call-overload]
+REAL = sorted((Path(__file__).parents[3] / "fixtures/nccl/real").glob("*.log"))
+
+
+class Place:
+    """The directory of a rank's files, and the names of those that were read."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.start = path / "1"
+        self.start.mkdir()
+        self.files, self.judgement, self.read = NcclFiles(path), Judgement("g-0-0", 0, EXPECT), list[str]()
+        original = evidence.opened
+
+        def opened(path: Path) -> Any:
+            self.read.append(path.name)
+            return original(path)
+
+        monkeypatch.setattr(evidence, "opened", opened)
+
+    def write(self, pid: int, net: str = "IB", lines: int = len(LINES)) -> None:
+        said = "".join(f"g-0-0:{pid}:{pid} [0] NCCL INFO {line.format(net=net)}\n" for line in LINES[:lines])
+        with (self.start / f"g-0-0.{pid}").open("a") as stream:
+            stream.write(said)
+
+    def judge(self) -> dict[str, Any]:
+        self.read.clear()
+        return self.judgement.judge(self.files.look())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path, monkeypatch)
+
+
+def test_only_files_that_were_written_are_read_again(place: Place) -> None:
+    for pid in (40, 41, 42):
+        place.write(pid)
+    assert place.judge()["satisfied"]
+    assert sorted(place.read) == ["g-0-0.40", "g-0-0.41", "g-0-0.42"]
+    assert place.judge()["satisfied"]
+    assert place.read == []
+    place.write(41, lines=2)
+    judged = place.judge()
+    # Another communicator is being set up.
+    assert (judged["complete"], place.read) == (False, ["g-0-0.41"])
+    place.write(43, net="Socket")
+    judged = place.judge()
+    assert (judged["verdict"], place.read) == ("mixed", ["g-0-0.43"])
+
+
+def test_a_new_start_reads_everything_again(place: Place) -> None:
+    place.write(40)
+    place.judge()
+    place.start = place.start.rename(place.start.with_name("2"))
+    assert place.judge()["satisfied"]
+    assert place.read == ["g-0-0.40"]
+
+
+def test_each_process_of_a_rank_has_a_file(place: Place) -> None:
+    for pid in range(40, 50):
+        place.write(pid)
+    judged = place.judge()
+    assert judged["satisfied"], judged["msg"]
+    assert len(judged["ranks"]) == 10
+    assert {rank["pod"] for rank in judged["ranks"]} == {"g-0-0"}
+
+
+@pytest.mark.parametrize(
+    ("free", "why"), [("9700000", "kexec handover (kho) keeps memory"), ("0", "or locked memory is limited")]
+)
+def test_the_node_s_memory_says_why_nothing_could_be_pinned(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: str, why: str
+) -> None:
+    place.write(40)
+    with (place.start / "g-0-0.40").open("a") as stream:
+        stream.write(
+            "g-0-0:40:40 [0] misc/ibvwrap.cc:95 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory\n"
+        )
+    (tmp_path / "meminfo").write_text(f"MemTotal: 1 kB\nCmaTotal:              0 kB\nCmaFree:         {free} kB\n")
+    monkeypatch.setattr(evidence, "_MEMINFO", tmp_path / "meminfo")
+    assert why in place.judge()["causes"][0]["summary"]
+
+
+def test_a_file_that_vanishes_between_two_steps_is_no_proof(place: Place) -> None:
+    place.write(40)
+    look = place.files.look()
+    (place.start / "g-0-0.40").unlink()
+    with pytest.raises(OSError, match=r"g-0-0\.40"):
+        place.judgement.judge(look)
+
+
+def orders() -> Iterator[tuple[Path, ...]]:
+    for first in REAL:
+        for second in (first, *REAL[:: len(REAL) // 3]):
+            yield first, second
+
+
+@pytest.mark.parametrize("names", list(orders()), ids=lambda names: "+".join(path.stem for path in names))
+def test_files_that_are_read_one_by_one_say_what_they_say_together(place: Place, names: tuple[Path, ...]) -> None:
+    for number, name in enumerate(dict.fromkeys(names)):
+        text = name.read_text().replace("vm:", f"vm{number}:")
+        (place.start / f"vm{number}.40").write_text(text)
+    look = place.files.look()
+    one_by_one = place.judgement.judge(look)
+    sources = {"g-0-0": [open_file(path) for path in look.files]}
+    assert one_by_one == judge_sources(sources, EXPECT, {"g-0-0": 0}, one_start=True)[0]
+
+
+def test_lines_of_files_that_did_not_grow_are_not_looked_for(place: Place) -> None:
+    place.write(40)
+    place.write(41)
+    assert len(list(place.files.new_lines())) == 2
+    place.write(41, lines=1)
+    place.read.clear()
+    assert [block.count(b"\n") for block in place.files.new_lines()] == [1]
+    assert place.read == ["g-0-0.41"]
+    # A file that was cut off is read from its beginning.
+    (place.start / "g-0-0.40").write_text("new\n")
+    assert list(place.files.new_lines()) == [b"new\n"]

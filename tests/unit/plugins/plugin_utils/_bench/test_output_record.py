@@ -12,9 +12,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.judge import (
     judge_recording,
     parse_recording,
 )
-from output_corpus import GARBAGE, HEALTHY, prose
+from output_corpus import HEALTHY, prose
 
-MORE = json.loads((Path(__file__).resolve().parents[3] / "fixtures/output/more.json").read_text())
 SCRIPT = Path(__file__).resolve().parents[5] / "scripts" / "output_guard.py"
 
 
@@ -132,25 +131,7 @@ def test_the_command_line_reports_every_file(tmp_path: Path) -> None:
     assert [(e["file"], e["ok"]) for e in report] == [(str(good), True), (str(bad), False)]
     assert set(report[1]["findings"][0]) == {"kind", "at", "detail"}
     assert run(str(good)).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "texts", "share"),
-    [
-        ("garbage", [*GARBAGE.values(), *MORE["garbage"].values()], 1),
-        ("healthy", [*HEALTHY.values(), *MORE["healthy"].values()], 0),
-    ],
-)
-def test_the_rates_over_all_shipped_outputs(
-    name: str, texts: list[str], share: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = [tmp_path / f"{i}.txt" for i in range(len(texts))]
-    for file, text in zip(files, texts, strict=True):
-        file.write_text(text)
-    last = run(*map(str, files)).stdout.splitlines()[-1]
-    assert last == f"{share * len(texts)} of {len(texts)} outputs are garbage"
-    with capsys.disabled():
-        print(f"\n{name}: {last}")
+    assert run(str(good), str(bad)).stdout.splitlines()[-1] == "1 of 2 outputs are garbage"
 
 
 def test_a_missing_file_is_named() -> None:

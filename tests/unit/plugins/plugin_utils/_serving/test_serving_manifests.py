@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the objects of a group: pods per mode, probes per version, one revision for all ranks."""
+"""Test the objects of a group: pods per mode, probes per version, volumes, one revision for all ranks."""
 
 import itertools
 import json
@@ -13,10 +13,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Rail
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.sidecar import Gate
+from ansible_collections.gb10.cluster.plugins.modules.jit_cache import KEY
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests as sm
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import pods
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load, Patch, Plan
-from serving_samples import group_revision
+from serving_samples import group_revision, plan
 from serving_samples import plan as sample_plan
 
 FILES = {"generate_probe.py": "print()\n"}
@@ -533,3 +534,43 @@ def test_every_object_has_the_recommended_labels_and_every_rank_a_name_in_the_he
     assert used == {headless["metadata"]["name"]}
     selected = headless["spec"]["selector"].items()
     assert [selected <= one.items() for one in (*ranks, supervisor)] == [*[True] * 4, False]
+
+
+OWN = pods.cache_key(plan(), "arm64", "id:1")
+
+
+def test_a_key_names_release_and_architecture() -> None:
+    assert OWN.startswith("0.5.12.post1-arm64-")
+    assert KEY.fullmatch(OWN)
+    assert pods.cache_key(replace(plan(), instance="other", preset="other"), "arm64", "id:1") == OWN
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": "localhost/gb10/sglang-standin:dev@sha256:0"},
+        {"sglang_version": "0.5.13"},
+        {"rdma_mode": "restricted"},
+    ],
+)
+def test_another_image_never_reads_these_kernels(change: dict[str, Any]) -> None:
+    assert pods.cache_key(replace(plan(), **change), "arm64", "id:1") != OWN
+
+
+def test_an_image_that_was_imported_under_the_same_name_never_reads_these_kernels() -> None:
+    assert pods.cache_key(plan(), "arm64", "id:2") != OWN
+    named = replace(plan(), image="localhost/gb10/sglang-standin:dev@sha256:0")
+    assert pods.cache_key(named, "arm64", "sha256:0") == pods.cache_key(named, "arm64", "")
+
+
+def test_another_architecture_never_reads_these_kernels() -> None:
+    assert pods.cache_key(plan(), "amd64", "id:1") != OWN
+
+
+def test_every_compiler_has_a_directory_of_its_own() -> None:
+    env = pods.cache_env()
+    named = {"TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE", "TVM_FFI_CACHE_DIR"}
+    named |= {"TORCHINDUCTOR_CACHE_DIR", "SGLANG_DG_CACHE_DIR", "SGLANG_JIT_CACHE_DIR", "TILELANG_CACHE_DIR"}
+    assert named < set(env)
+    assert len(set(env.values())) == len(env)
+    assert all(path.startswith(f"{pods.CACHE}/") for path in env.values())
