@@ -50,6 +50,8 @@ def stock_of(name: str, value: Any) -> Stock:
 class ActionModule(ControllerAction):
     """Joins what model_stock_info read on every node."""
 
+    ROLE = "models"
+
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the plan; if a finding is an error, fail and return only the message."""
         stocks = [stock_of(name, value) for name, value in options["nodes"].items()]

@@ -37,6 +37,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options impo
 class ActionModule(ControllerAction):
     """Plans the fabric, compares the facts of the play's hosts with the plan, and reports both."""
 
+    ROLE = "preflight"
+
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the findings and the report; failed if a finding is an error, unless told otherwise (``refuse``)."""
         variables, planning = fabric_variables(options["nodes"], task_vars)

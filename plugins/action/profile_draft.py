@@ -37,6 +37,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files
 class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.profile_draft``."""
 
+    ROLE = "profile_new"
+
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the profile, the facts of the model, and findings about both."""
         directories = options["profile_dirs"]

@@ -25,6 +25,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._node.update import (
 class ActionModule(ControllerAction):
     """Plans the updates of the play's hosts, one after another."""
 
+    ROLE = "update"
+
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the plan and the findings; failed if one of them is an error."""
         nodes = [_node(name, task_vars["hostvars"][name]) for name in task_vars["ansible_play_hosts"]]

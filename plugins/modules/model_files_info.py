@@ -11,7 +11,7 @@ short_description: List the models on a node, and compare their files with the d
 version_added: 0.1.0
 description:
   - Lists the models in a directory with their sizes, commits and what is missing, and the free space of the disk.
-  - With O(digests), reads every file and compares it with the digest that M(gb10.cluster.model_stage) recorded. Models
+  - With O(digests), reads every file and compares it with the digest that M(gb10.cluster.model_share) recorded. Models
     that were copied have no digests; their files must have the sizes that their headers state.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.readonly]

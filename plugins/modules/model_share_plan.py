@@ -14,6 +14,7 @@ description:
     others copy it over the fabric, from all nodes that have it by then.
   - Fails with all problems at once, before the first byte, if a disk is too small or the hub can't be reached.
   - Runs on the controller.
+  - The options C(url) and C(share) are those of role models. In a task of the role they have its values.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.readonly]
 options:
@@ -28,18 +29,10 @@ options:
     type: list
     elements: dict
     default: []
-  url:
-    description: The hub, or a mirror with the same API.
-    type: str
-    default: https://huggingface.co
   token:
-    description: Token for the hub. It is sent to O(url) only.
+    description: Token for the hub. It is sent to the hub only.
     type: str
     default: ""
-  share:
-    description: If false, each node downloads all that it lacks.
-    type: bool
-    default: true
 """
 
 EXAMPLES = r"""

@@ -275,32 +275,25 @@ proof:
   contains:
     msg:
       description: The proof in one line, or why nothing is proved and what to do.
-      returned: success
       type: str
     satisfied:
       description: Whether all steps passed.
-      returned: success
       type: bool
     verdict:
       description: V(ib), V(socket), C(plugin:NAME), V(mixed), V(intra), V(error) or V(unknown).
-      returned: success
       type: str
     transport_class:
       description: V(rdma), V(tcp), V(intra), V(mixed) or V(unknown).
-      returned: success
       type: str
     evidence:
       description: The kind of evidence for the verdict.
-      returned: success
       type: str
     nccl_versions:
       description: The NCCL versions that were seen.
-      returned: success
       type: list
       elements: str
     ranks:
       description: One entry per process, as RV(ranks) has them.
-      returned: success
       type: list
       elements: dict
     waived:
@@ -313,21 +306,17 @@ proof:
       type: dict
     causes:
       description: Probable causes, best first, each with its remedy, its confidence and the log line that shows it.
-      returned: success
       type: list
       elements: dict
     failures:
       description: What the logs of the ranks lack for a proof, one sentence each.
-      returned: success
       type: list
       elements: str
     reason:
       description: Why the proof failed, without the observations that V(msg) adds; empty if it did not.
-      returned: success
       type: str
     measured:
       description: Tokens, tokens per second and seconds to the first token of every generation, slowest first.
-      returned: success
       type: list
       elements: dict
     bandwidth:
@@ -335,14 +324,12 @@ proof:
         - Size, time, algorithm bandwidth and bus bandwidth of the all-reduce; none if it was not measured.
         - C(latency) lists p50 and p99 in microseconds for 4 KiB to 1 MiB. C(decode) compares the time of a model's
           collectives per token with the measured time between tokens.
-      returned: success
       type: dict
     counters:
       description:
         - Whether the counters agree with the verdict, the bytes by RDMA and by TCP, and a one-line summary.
         - C(cables) has the bytes that each rank moved by RDMA on the cable to each neighbour, in a group without a
           switch.
-      returned: success
       type: dict
     ledger:
       description:
@@ -351,16 +338,13 @@ proof:
         - C(ranks) has the predicted and the counted bytes of every pod. Without a prediction C(verdict) is none and
           C(msg) says why.
         - C(group) has those of all pods together, and C(algorithms) what NCCL's files say that it takes, by size.
-      returned: success
       type: dict
     findings:
       description: The errors and warnings about the environment of the ranks.
-      returned: success
       type: list
       elements: dict
     evidence_files:
       description: The files that were kept.
-      returned: success
       type: list
       elements: str
 """

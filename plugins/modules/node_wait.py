@@ -68,11 +68,6 @@ lacking:
   returned: always
   type: list
   elements: str
-warnings_seen:
-  description: The newest Warning events of the cluster, on failure.
-  returned: always
-  type: list
-  elements: str
 msg:
   description: The state of the nodes; on failure also the events and the remedy.
   returned: always
@@ -166,7 +161,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     )
     options = module.params
     options["resources"] = {name: int(least) for name, least in options["resources"].items()}
-    result: dict[str, Any] = {"changed": False, "done": True, "lacking": [], "warnings_seen": []}
+    result: dict[str, Any] = {"changed": False, "done": True, "lacking": []}
     part = Slice(options["timeout"], options["progress"])
     try:
         cluster = Cluster(options["kubeconfig"], options["context"])
@@ -181,7 +176,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     seen = warnings(cluster, options["namespace"])
     head = f"After {options['timeout']} s: {'; '.join(lacking)}."
     advice = hints(seen) or ["Look at journalctl -u k3s or journalctl -u k3s-agent on the node."]
-    result |= {"lacking": lacking, "warnings_seen": seen}
+    result["lacking"] = lacking
     module.fail_json(msg="\n".join([head, *quoted(seen, head), *advice]), **result)
 
 

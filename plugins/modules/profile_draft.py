@@ -15,46 +15,9 @@ description:
     profile that does the same. Findings name everything that the profile does not have, and what SGLang would refuse.
   - Reads architecture, quantization, heads and states from a model's C(config.json).
   - Runs on the controller and contacts no host.
+  - The other options are those of role profile_new, without C(profile_new_). In its tasks they have its values.
 extends_documentation_fragment: [gb10.cluster.shared.readonly]
 options:
-  name:
-    description: Name of the profile.
-    type: str
-    required: true
-  command:
-    description: The command line, with line continuations, variables and the options of the container, or the path of a
-      file with it.
-    type: str
-    default: ""
-  recipe:
-    description: Path of a sparkrun recipe for SGLang.
-    type: str
-    default: ""
-  config:
-    description: Path of the model's C(config.json), or of a directory with one.
-    type: str
-    default: ""
-  repo:
-    description: Repository of the model on the hub. The address of its page is accepted too. Needed if neither
-      O(command) nor O(recipe) is given.
-    type: str
-    default: ""
-  nodes:
-    description: Number of nodes, if neither O(command) nor O(recipe) is given.
-    type: int
-    default: 1
-  sglang_version:
-    description:
-      - SGLang release. By default the release that a profile or its tag names for the image of O(command) or O(recipe).
-      - The task fails and asks for it if neither names one.
-    type: str
-    default: ""
-  image:
-    description:
-      - Image, if the command or the recipe names none.
-      - By default one with a known digest for O(sglang_version), or SGLang's own of the newest release that has one.
-    type: str
-    default: ""
   profile_dirs:
     description: Directories of your own profiles, whose images and models are known too.
     type: list
@@ -75,7 +38,7 @@ profile:
   returned: success
   type: str
 facts:
-  description: Facts about the model as JSON for the directory C(models) beside the profile; empty without O(config).
+  description: Facts about the model as JSON for the directory C(models) beside the profile; empty without C(config).
   returned: success
   type: str
 sglang_version:

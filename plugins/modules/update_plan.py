@@ -14,6 +14,7 @@ description:
     M(gb10.cluster.preflight_info) read, and compares the hosts as they would be with C(meta/combinations.yml).
   - Fails with all findings at once if a host would get a known problem that it does not have now, could not step back,
     or would lose packages that it needs.
+  - The other options are those of role update, without C(update_). In a task of the role they have its values.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.readonly]
 options:
@@ -22,16 +23,6 @@ options:
     type: list
     elements: dict
     default: []
-  severities:
-    description: Rule names of C(meta/combinations.yml) with the severity (error, warning, info, off) that replaces
-      theirs.
-    type: dict
-    default: {}
-  proof:
-    description: Whether the group is proved after each node or once after the last one.
-    type: str
-    choices: [node, group]
-    default: node
 """
 
 EXAMPLES = r"""

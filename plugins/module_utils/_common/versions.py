@@ -12,8 +12,8 @@ The grammar is ``[v]RELEASE[STAGE][BUILD]``:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cache, total_ordering
+from dataclasses import dataclass, field
+from functools import cache
 
 _VERSION = re.compile(
     r"v?(?P<release>\d+(?:\.\d+){0,3})"
@@ -23,12 +23,11 @@ _VERSION = re.compile(
 _STAGES = {"dev": -2, "rc": -1, None: 0, "post": 1}
 
 
-@total_ordering
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Version:
     """One version; equal and ordered by release, stage, the stage's number and K3s's revision."""
 
-    text: str
+    text: str = field(compare=False)
     release: tuple[int, ...]
     stage: int = 0
     number: int = 0
@@ -51,20 +50,6 @@ class Version:
             return cls.parse(text or "")
         except ValueError:
             return None
-
-    @property
-    def key(self) -> tuple[tuple[int, ...], int, int, int]:
-        """Return the sort key of the version."""
-        return (self.release, self.stage, self.number, self.revision)
-
-    def __lt__(self, other: Version) -> bool:
-        return self.key < other.key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
 
     def __str__(self) -> str:
         return self.text

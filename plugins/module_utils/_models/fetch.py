@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse
 from io import BufferedIOBase
@@ -254,21 +254,3 @@ def settle(repo: str, file: File, directory: Path) -> None:
     with part.open("rb") as stream:
         os.fsync(stream.fileno())
     part.replace(directory / file.name)
-
-
-def fetch_all(
-    hub: Hub,
-    repo: str,
-    commit: str,
-    files: Iterable[File],
-    directory: Path,
-    seconds: float,
-    verified: Callable[[File], None],
-) -> bool:
-    """Download files until all are complete (True) or the time is over (False); call ``verified`` for each file."""
-    deadline = time.monotonic() + seconds
-    for file in files:
-        if not hub.fetch(repo, commit, file, directory, lambda: time.monotonic() < deadline):
-            return False
-        verified(file)
-    return True

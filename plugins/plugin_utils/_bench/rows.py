@@ -430,10 +430,6 @@ def winners(report: Report) -> list[Winner]:
     return found
 
 
-def _gain(row: Mapping[str, Any]) -> float:
-    return COMPARED[row["figure"]][1] * float(row["after"] / row["before"] - 1)
-
-
 def comparison_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the result of `regressions`: what changed, by how much, how certain that is, and the aligned table."""
     order = ("worse", "missing", "better", "same")
@@ -441,7 +437,8 @@ def comparison_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     said = [f"{n} {'unchanged' if verdict == 'same' else verdict}" for verdict, n in counts.items() if n]
     out = [f"What changed: of {len(rows)} figures " + ", ".join(said) + "."]
     for verdict, name, place in (("worse", "loss", 0), ("better", "gain", -1)):
-        changed = sorted((r for r in rows if r["verdict"] == verdict), key=_gain)
+        changed = [row for row in rows if row["verdict"] == verdict]
+        changed.sort(key=lambda row: COMPARED[row["figure"]][1] * float(row["after"] / row["before"] - 1))
         if changed:
             row = changed[place]
             where = f"{COMPARED[row['figure']][0]} of {row['row']} at {traffic(row['workload'])}"

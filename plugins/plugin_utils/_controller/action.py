@@ -85,7 +85,7 @@ class ControllerAction(ActionBase):
     """An action that needs no connection: it validates its options and returns what ``act`` returns.
 
     Its options are those in the documentation of the module of the same name and, with ``ROLE``, those of that role,
-    named without the role's prefix. The task must then be one of the role.
+    named without the role's prefix. A task of the role need not give the latter.
     """
 
     _requires_connection = False
@@ -95,11 +95,17 @@ class ControllerAction(ActionBase):
         """Return the result of the task. Raise AnsibleActionFail for invalid options."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         spec = documented_spec(type(self).__module__.rpartition(".")[2])
-        options: dict[str, Any] = self.validate_argument_spec(spec)[1]  # type: ignore[no-untyped-call]
+        of_role: dict[str, Any] = {}
         if self.ROLE:
-            # What the task gives is newer than an option of the role with the same name.
-            of_role = role_options(self.ROLE, task_vars or {}, self._templar.template)
-            options |= {name: value for name, value in of_role.items() if name not in self._task.args}
+            own = {name: value for name, value in self._task.args.items() if name not in spec}
+            of_role = role_options(self.ROLE, task_vars or {}, self._templar.template, own)
+            # An option of the action's own documentation is newer than one of the role with the same name.
+            of_role = {
+                name: value for name, value in of_role.items() if name not in spec or name not in self._task.args
+            }
+            spec |= {name: {"type": "raw"} for name in of_role if name not in spec}
+        options: dict[str, Any] = self.validate_argument_spec(spec)[1]  # type: ignore[no-untyped-call]
+        options |= of_role
         try:
             made = self.act(options, task_vars or {})
         except OSError as error:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.template import trust_as_template
 
 from .data import MODULES, ROLES, load_yaml, read_yaml
 
@@ -58,21 +59,24 @@ def role_spec(role: str) -> dict[str, dict[str, Any]]:
     return options
 
 
-def role_options(role: str, variables: Mapping[str, Any], template: Callable[[Any], Any]) -> dict[str, Any]:
+def role_options(
+    role: str, variables: Mapping[str, Any], template: Callable[[Any], Any], given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the values of a role's options by their names without the role's prefix, with the declared types.
 
-    ``variables`` are those of a task of the role, which contain the role's defaults; ``template`` resolves a value.
-    Raise AnsibleActionFail for options that are not set (the task is outside the role) and for invalid values.
+    A value is ``given`` by the task, else it is that of the variable, else the default in the argument specs;
+    ``template`` resolves the last two. Raise AnsibleActionFail for invalid values.
     """
-    spec = role_spec(role)
-    unset = [name for name, option in spec.items() if "default" in option and name not in variables]
-    if unset:
-        raise AnsibleActionFail(
-            f"{', '.join(unset)}: not set. This action reads the options of role {role}: "
-            f"run it in a task of gb10.cluster.{role}, which sets the defaults."
-        )
-    given = {name: template(variables[name]) for name in spec if name in variables}
-    checked = ArgumentSpecValidator(spec).validate(given)
+    spec, values = role_spec(role), {}
+    for name, option in spec.items():
+        short = name.removeprefix(f"{role}_")
+        if given and short in given:
+            values[name] = given[short]
+        elif name in variables:
+            values[name] = template(variables[name])
+        elif isinstance(default := option.get("default"), str):
+            values[name] = template(trust_as_template(default))
+    checked = ArgumentSpecValidator(spec).validate(values)
     if checked.error_messages:
         raise AnsibleActionFail(f"Options of role {role}: {'; '.join(checked.error_messages)}")
     return {name.removeprefix(f"{role}_"): value for name, value in checked.validated_parameters.items()}

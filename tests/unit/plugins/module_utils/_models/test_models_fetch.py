@@ -87,15 +87,13 @@ def files() -> list[store.File]:
     return store.parse_listing(listing())[1]
 
 
-def fetch_all(server: Server, files: list[store.File], directory: Path, seconds: float = 30) -> tuple[bool, list[str]]:
-    got: list[str] = []
+def fetch_all(server: Server, files: list[store.File], directory: Path, alive: bool = True) -> bool:
     hub = fetch.Hub(server.url, "hf_secret")
-    done = fetch.fetch_all(hub, "org/tiny", "c0ffee", files, directory, seconds, lambda file: got.append(file.name))
-    return done, got
+    return all(hub.fetch("org/tiny", "c0ffee", file, directory, lambda: alive) for file in files)
 
 
 def test_all_files_arrive_whole(server: Server, files: list[store.File], tmp_path: Path) -> None:
-    assert fetch_all(server, files, tmp_path) == (True, list(CONTENT))
+    assert fetch_all(server, files, tmp_path)
     assert {name: (tmp_path / name).read_bytes() for name in CONTENT} == CONTENT
     assert not list(tmp_path.rglob("*" + store.PART))
 
@@ -107,7 +105,7 @@ def test_an_interrupted_download_is_resumed(
     server.ranges = ranges
     (tmp_path / "model.safetensors.part").write_bytes(WEIGHTS[:70000])
     assert store.needed_bytes(tmp_path, files[1:2]) == len(WEIGHTS) - 70000
-    assert fetch_all(server, files[1:2], tmp_path)[0]
+    assert fetch_all(server, files[1:2], tmp_path)
     assert server.asked[-1][2] == "bytes=70000-"
     assert (tmp_path / "model.safetensors").read_bytes() == WEIGHTS
 
@@ -116,7 +114,7 @@ def test_a_complete_download_that_was_not_renamed_is_not_repeated(
     server: Server, files: list[store.File], tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors.part").write_bytes(WEIGHTS)
-    assert fetch_all(server, files[1:2], tmp_path)[0]
+    assert fetch_all(server, files[1:2], tmp_path)
     assert server.asked == []
 
 
@@ -132,21 +130,21 @@ def test_a_damaged_file_never_gets_its_final_name(
 
 def test_a_part_that_is_too_long_is_thrown_away(server: Server, files: list[store.File], tmp_path: Path) -> None:
     (tmp_path / "config.json.part").write_bytes(b"x" * 999)
-    assert fetch_all(server, files[:1], tmp_path)[0]
+    assert fetch_all(server, files[:1], tmp_path)
     assert (tmp_path / "config.json").read_bytes() == CONFIG
 
 
 def test_time_runs_out_and_nothing_is_lost(server: Server, files: list[store.File], tmp_path: Path) -> None:
-    assert fetch_all(server, files[1:2], tmp_path, seconds=0) == (False, [])
+    assert not fetch_all(server, files[1:2], tmp_path, alive=False)
     assert (tmp_path / "model.safetensors.part").stat().st_size > 0
-    assert fetch_all(server, files[1:2], tmp_path)[0]
+    assert fetch_all(server, files[1:2], tmp_path)
 
 
 def test_the_token_is_sent_only_to_the_hub(server: Server, files: list[store.File], tmp_path: Path) -> None:
     with Server() as elsewhere:
         threading.Thread(target=elsewhere.serve_forever, args=(0.02,), daemon=True).start()
         server.redirect = elsewhere.url
-        assert fetch_all(server, files[:1], tmp_path)[0]
+        assert fetch_all(server, files[:1], tmp_path)
         assert [token for _unused, token, _unused in server.asked] == ["Bearer hf_secret"]
         assert [token for _unused, token, _unused in elsewhere.asked] == [None]
         elsewhere.shutdown()
@@ -193,6 +191,19 @@ def test_what_was_verified_is_remembered(tmp_path: Path, files: list[store.File]
 )
 def test_sizes_for_people(size: float, text: str) -> None:
     assert store.human(size) == text
+
+
+@pytest.mark.parametrize(
+    ("total", "left", "fetched", "said"),
+    [
+        (234e9, 117e9, 0, "50 % (117.0 GB of 234.0 GB)"),
+        (234e9, 117e9, 3e9, "50 % (117.0 GB of 234.0 GB), 100.0 MB/s, 19 min 30 s left"),
+        (234e9, 117e9, 3e8, "50 % (117.0 GB of 234.0 GB), 10.0 MB/s, 3 h 15 min left"),
+        (234e9, 0, 3e8, "100 % (234.0 GB of 234.0 GB)"),
+    ],
+)
+def test_progress_has_bytes_rate_and_remaining_time(total: float, left: float, fetched: float, said: str) -> None:
+    assert store.progress(int(total), int(left), int(fetched), 30) == said
 
 
 @pytest.mark.parametrize("damaged", [False, True])

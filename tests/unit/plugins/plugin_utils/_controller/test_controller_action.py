@@ -104,7 +104,7 @@ class Shown(ControllerAction):
 
 def test_what_a_task_gives_replaces_the_option_of_the_role_with_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
-    monkeypatch.setattr(action, "documented_spec", lambda _name: {})
+    monkeypatch.setattr(action, "documented_spec", lambda _name: {"services": {"type": "list"}})
     monkeypatch.setattr(action, "role_options", lambda *_arguments: {"services": [], "port": 30000})
     given = {"services": ["one"]}
     made: Any = Shown.__new__(Shown)
