@@ -27,6 +27,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "not do it.": (
         "test_multus_isolates_namespaces_unless_told_otherwise",
         "test_a_pod_of_another_namespace_joins_no_network",
+        "test_a_model_gets_no_namespace_of_kubernetes_itself_where_this_collection_runs_it",
     ),
     "While models are fetched, each node serves their files on TCP port 7420 of its fabric addresses, to the group's "
     "other nodes only, and only with the token of that transfer.": (
