@@ -31,7 +31,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import COLLECTION
 
-# Modules that only read, or whose run says that nothing has changed when it only marks a directory as used.
+# Modules that read, and one that also marks a directory as used where its result says that nothing has changed
 READING = (
     "cabling_info",
     "fabric_ping",
@@ -204,7 +204,7 @@ class ActionModule(ActionBase):
         return result | (self._execute_module(task_vars=known) if told is None else told)
 
     def _without_library(self, known: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result of a module that succeeds and changes nothing, else None."""
+        """Return the result of a module that succeeds, and of one that converges if it changes nothing; else None."""
         task, name = self._task, self._task.action.rpartition(".")[2]
         check = bool(task.check_mode) or name in CONVERGING
         if name not in READING + CONVERGING and task.args.get("state") != READ.get(name, "none"):
@@ -221,18 +221,20 @@ class ActionModule(ActionBase):
             return None
         words = ", ".join(map(ascii, (module, shipped(name), json.dumps(options.values), check)))
         done = self._low_level_execute_command(f"{shlex.quote(python)} -", in_data=f"{BEGIN}main({words})\n".encode())
-        return settled(done, options.secrets)
+        told = settled(done, options.secrets)
+        return None if told and told["changed"] and name in CONVERGING else told
 
 
 def settled(done: Mapping[str, Any], secrets: Iterable[str]) -> dict[str, Any] | None:
-    """Return the result that a program of a host printed last, if it succeeded and changed nothing; else None."""
+    """Return the result that a program of a host printed last, if it succeeded; else None."""
     try:
         told = json.loads(done["stdout"].splitlines()[-1])
     except (ValueError, IndexError, RecursionError):
         return None
-    if done["rc"] != 0 or not isinstance(told, dict) or told.get("failed") or told.get("changed") is not False:
+    if done["rc"] != 0 or not isinstance(told, dict) or told.get("failed") or type(told.get("changed")) is not bool:
         return None
     if any(json.dumps(secret)[1:-1] in done["stdout"] for secret in secrets):
         return None
-    # Ansible acts on these keys, and the modules return none of them.
-    return {key: value for key, value in told.items() if not key.startswith(("_ansible", "ansible_"))}
+    # Ansible acts on these keys. The modules return none of them but facts, which Ansible cleans.
+    acted = ("_ansible", "ansible_")
+    return {key: value for key, value in told.items() if key == "ansible_facts" or not key.startswith(acted)}

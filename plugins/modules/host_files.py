@@ -34,6 +34,9 @@ options:
         description: Mode in octal digits.
         type: str
         default: "0755"
+      owner:
+        description: Number of the user and of the group to whom the directory belongs. If omitted, its owner stays.
+        type: int
   files:
     description: Files to write. Their directories must exist or stand in O(directories).
     type: list
@@ -115,6 +118,7 @@ msg:
 """
 
 import filecmp
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -129,12 +133,13 @@ HIDDEN = ("earlier content, which is not shown\n", "wanted content, which is not
 
 @dataclass(frozen=True)
 class Found:
-    """A path as it is: its permission bits, None if there is nothing, and the text of a file.
+    """A path as it is: its permission bits, None if there is nothing, its owner, and the text of a file.
 
     ``same`` tells that it is a directory, or a file and no link, with the wanted content.
     """
 
     mode: int | None = None
+    owner: tuple[int, int] | None = None
     same: bool = False
     is_file: bool = False
     is_link: bool = False
@@ -151,12 +156,14 @@ class Step:
     after: str
     mode: int = 0
     source: str = ""
+    owner: int | None = None
 
 
 def observe(kind: str, wanted: Mapping[str, Any]) -> Found:
     """Read a path of one of the options. Raise OSError."""
     path, content, source = Path(wanted["path"]), wanted.get("content"), wanted.get("source")
-    mode = path.stat().st_mode & 0o7777 if path.exists() else None
+    status = path.stat() if path.exists() else None
+    mode, owner = (status.st_mode & 0o7777, (status.st_uid, status.st_gid)) if status else (None, None)
     same, text = path.is_dir(), ""
     if mode is not None and source:
         same = filecmp.cmp(source, path, shallow=False)
@@ -164,7 +171,7 @@ def observe(kind: str, wanted: Mapping[str, Any]) -> Found:
         text = path.read_text(encoding="utf-8", errors="replace")
         same = path.read_bytes() == content.encode()
     link = path.is_symlink()
-    return Found(mode, same and (kind == "directories" or not link), path.is_file(), link, text)
+    return Found(mode, owner, same and (kind == "directories" or not link), path.is_file(), link, text)
 
 
 def steps(kind: str, wanted: Mapping[str, Any], found: Found) -> Step | None:
@@ -174,9 +181,13 @@ def steps(kind: str, wanted: Mapping[str, Any], found: Found) -> Step | None:
         return None if old is None and not found.is_link else Step("unlink", path, "present\n", "")
     mode = int(wanted["mode"], 8)
     if kind == "directories":
-        before = "" if old is None else f"directory, mode {old:04o}\n"
-        right = found.same and old == mode
-        return None if right else Step("mkdir", path, before, f"directory, mode {mode:04o}\n", mode)
+        before, owner = "" if old is None else f"directory, mode {old:04o}", wanted.get("owner")
+        after, right = f"directory, mode {mode:04o}", found.same and old == mode
+        if owner is not None:
+            before += f", owner {'{}:{}'.format(*found.owner)}" if found.owner else ""
+            after, right = f"{after}, owner {owner}:{owner}", right and found.owner == (owner, owner)
+        made = Step("mkdir", path, f"{before}\n" if before else "", f"{after}\n", mode, owner=owner)
+        return None if right else made
     if wanted["keep"] and found.is_file:
         right = old == mode
         made = Step("chmod", path, f"mode {old:04o}\n", f"mode {mode:04o}\n", mode)
@@ -197,6 +208,8 @@ def apply(todo: Step) -> None:
     if todo.action == "mkdir":
         system.make_parents(path)
         path.mkdir(exist_ok=True)
+    if todo.owner is not None:
+        os.chown(path, todo.owner, todo.owner)
     if todo.action in ("mkdir", "chmod"):
         path.chmod(todo.mode)
     elif todo.action == "copy":
@@ -222,7 +235,7 @@ def main() -> None:
                 "type": "list",
                 "elements": "dict",
                 "default": [],
-                "options": {"path": path, "mode": mode | {"default": "0755"}},
+                "options": {"path": path, "mode": mode | {"default": "0755"}, "owner": {"type": "int"}},
             },
             "files": {
                 "type": "list",

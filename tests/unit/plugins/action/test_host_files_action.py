@@ -137,6 +137,11 @@ def test_a_module_that_only_reads_returns_the_same_as_with_ansible(task: Task, t
     assert task("model_stock_info", **{**options, "token": "weights"})["by_ansible"]
 
 
+def test_a_change_that_a_module_of_the_first_kind_makes_is_told(task: Task, tmp_path: Path) -> None:
+    options = {"path": str(tmp_path), "key": "0.5.20-amd64-0123456789ab", "owner": os.geteuid()}
+    assert [task("jit_cache", **options)["changed"] for _run in range(2)] == [True, False]
+
+
 @pytest.mark.parametrize(
     "printed",
     [
@@ -155,8 +160,8 @@ def test_whatever_else_a_host_prints_leaves_the_module_to_ansible(printed: str) 
 
 
 def test_keys_on_which_ansible_acts_are_not_taken_from_a_host() -> None:
-    told = {"changed": False, "msg": "", "ansible_facts": {"a": 1}, "_ansible_delegated_vars": {}}
-    assert action.settled({"rc": 0, "stdout": json.dumps(told)}, []) == {"changed": False, "msg": ""}
+    told = {"changed": False, "ansible_facts": {"a": 1}, "_ansible_delegated_vars": {}, "ansible_job_id": "1"}
+    assert action.settled({"rc": 0, "stdout": json.dumps(told)}, []) == {"changed": False, "ansible_facts": {"a": 1}}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that all files of a role are written, kept and removed in one run."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,23 @@ def test_all_paths_are_brought_about_and_a_second_run_changes_nothing(
     assert not names[-1].exists()
     status, result = run_module(host_files, capsys, **wanted)
     assert (status, result["changed"], result["paths"]) == (0, False, [])
+
+
+def test_a_directory_gets_its_owner_and_only_its_owner_differs(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, given = os.geteuid(), []
+    monkeypatch.setattr(os, "chown", lambda path, user, group: given.append((path, user, group)))
+    wanted = [{"path": str(tmp_path / "logs"), "mode": "0750", "owner": own}]
+    assert run_module(host_files, capsys, directories=wanted)[1]["changed"]
+    assert run_module(host_files, capsys, directories=wanted)[1]["changed"] is (own != os.getegid())
+    wanted[0]["owner"] = own + 1
+    changed = run_module(host_files, capsys, directories=wanted)[1]
+    assert [changed["diff"][0][side] for side in ("before", "after")] == [
+        f"directory, mode 0750, owner {own}:{os.getegid()}\n",
+        f"directory, mode 0750, owner {own + 1}:{own + 1}\n",
+    ]
+    assert {each[1:] for each in given} == {(own, own), (own + 1, own + 1)}
 
 
 def test_check_mode_reports_the_same_paths_and_changes_nothing(
