@@ -57,6 +57,12 @@ options:
       - If the kubeconfig may not list nodes, a node counts as one that has the image only after its pod has started.
     type: bool
     default: false
+  listings:
+    description:
+      - What C(ctr --namespace k8s.io images list) has just printed on nodes, by their names in O(nodes).
+      - A node whose listing has an imported image gets no pod, unless O(pull_policy) is V(Always).
+    type: dict
+    default: {}
   command:
     description: A command of the image that ends at once.
     type: list
@@ -186,7 +192,8 @@ class Pull:
         """
         pods = self.pods()
         for host, node in self.nodes.items():
-            if digest := objects.held(node, self.image, self.pinned) or objects.pulled(pods.get(host, {})):
+            digest = objects.held(node, self.image, self.pinned) or objects.pulled(pods.get(host, {}))
+            if digest := digest or self._imported(host):
                 self.found[host] = digest
         missing = [host for host in self.nodes if host not in self.found]
         self.later = self._later(missing, pods)
@@ -198,6 +205,10 @@ class Pull:
                 pod = self._owner.on(objects.pull_pod(self.name, host, *words))
                 self._cluster.create_pod(self._namespace, pod)
         return self.refused or not missing
+
+    def _imported(self, host: str) -> str:
+        known = "" if self._options["pull_policy"] == "Always" else str(self._options["listings"].get(host, ""))
+        return objects.imported(known, self.image)
 
     def _later(self, missing: list[str], pods: Container[str]) -> list[str]:
         """Return the nodes that get no pod until another node has the image."""
@@ -284,6 +295,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             "nodes": {"type": "list", "elements": "str", "default": []},
             "pull_policy": {"type": "str", "choices": ["Always", "IfNotPresent", "Never"], "default": "IfNotPresent"},
             "one_first": {"type": "bool", "default": False},
+            "listings": {"type": "dict", "default": {}},
             "command": {"type": "list", "elements": "str", "default": ["true"]},
             "owner": objects.OWNER_SPEC,
             "timeout": {"type": "int", "default": 14400},

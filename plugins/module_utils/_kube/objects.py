@@ -15,6 +15,7 @@ from .labels import MANAGED_BY, OWNER, PULL
 RBAC = "rbac.authorization.k8s.io"
 _NETWORKS = "networking.k8s.io"
 _ATTACHMENTS = "k8s.cni.cncf.io"
+_ID = re.compile(r"sha256:[0-9a-f]{64}")
 # {kind: (API group, resource)}; all are in version v1 of their group
 RESOURCES = {
     "ClusterRole": (RBAC, "clusterroles"),
@@ -172,6 +173,17 @@ def pulled(pod: Mapping[str, Any]) -> str:
         if image_id := str(container.get("imageID") or ""):
             return digest_in(image_id) or f"id:{image_id}"
     return ""
+
+
+def imported(listing: str, image: str) -> str:
+    """Return what ``pulled`` would, for an image without a registry, from what ``ctr images list`` prints on its node.
+
+    containerd has the image under its name and under its id, both with the digest of the same manifest.
+    """
+    rows = [words for line in listing.splitlines() if len(words := line.split()) > 2]
+    manifests = {words[2] for words in rows if words[0] == image}
+    ids = [words[0] for words in rows if words[2] in manifests and _ID.fullmatch(words[0])]
+    return f"id:{ids[0]}" if len(ids) == 1 and len(manifests) == 1 else ""
 
 
 def selector(name: str) -> str:

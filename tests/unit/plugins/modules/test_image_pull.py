@@ -323,3 +323,47 @@ def test_the_pods_that_pull_are_as_the_owner_of_the_cluster_wants_them(capsys: C
         assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "hidden"}]
         assert (pod["spec"]["priorityClassName"], pod["metadata"]["labels"]["team"]) == ("low", "a")
         assert pod["metadata"]["labels"]["gb10.cluster/pull"] != "other"
+
+
+LISTED = """
+Welcome to this host, which prints more than it should
+REF TYPE DIGEST SIZE PLATFORMS LABELS
+{tag} application/vnd.docker.distribution.manifest.v2+json sha256:m1 65.1 MiB linux/amd64 -
+docker.io/other:1 application/vnd.docker.distribution.manifest.v2+json sha256:m2 65.1 MiB linux/amd64 -
+{first} application/vnd.docker.distribution.manifest.v2+json sha256:m1 65.1 MiB linux/amd64 -
+{second} application/vnd.docker.distribution.manifest.v2+json sha256:m2 65.1 MiB linux/amd64 -
+"""
+IDS = {"tag": TAG, "first": "sha256:" + "1" * 64, "second": "sha256:" + "2" * 64}
+
+
+def test_a_node_that_lists_an_imported_image_gets_no_pod(capsys: Capture) -> None:
+    listed = LISTED.format(**IDS)
+    status, same = pull(capsys, listings={"spark1": listed, "spark2": listed})
+    assert (status, same["digest"], same["image"]) == (0, f"id:{IDS['first']}", TAG)
+    # Somebody has imported another image with this name on one node.
+    other = listed.replace(
+        f"{TAG} application/vnd.docker.distribution.manifest.v2+json sha256:m1", f"{TAG} x sha256:m2"
+    )
+    status, refused = pull(capsys, listings={"spark1": listed, "spark2": other})
+    assert status == 1
+    assert f"spark2 has id:{IDS['second']}" in refused["msg"]
+    assert Cluster.created == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "policy"),
+    [
+        ("", "IfNotPresent"),
+        (LISTED.format(**{**IDS, "tag": f"{TAG}-other"}), "IfNotPresent"),
+        (LISTED.format(**{**IDS, "first": "sha256:1"}), "IfNotPresent"),
+        (LISTED.format(**IDS) + f"sha256:{'3' * 64} x sha256:m1", "IfNotPresent"),
+        (LISTED.format(**IDS) + f"{TAG} x sha256:m2", "IfNotPresent"),
+        (LISTED.format(**IDS), "Always"),
+    ],
+    ids=["nothing", "another name", "no id", "two ids", "two manifests", "always pulled"],
+)
+def test_a_listing_that_does_not_name_one_image_leaves_the_question_to_a_pod(
+    capsys: Capture, listed: str, policy: str
+) -> None:
+    pull(capsys, listings={"spark1": listed, "spark2": listed}, pull_policy=policy)
+    assert Cluster.created == ["spark1", "spark2"]
