@@ -114,4 +114,10 @@ class Lab:
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.run / "cp"),
             # sudo's prompt came later than Ansible's 10 s while three servers with etcd started on two busy cores
             "ANSIBLE_TIMEOUT": "60",
+            # In the inventory, these would be templates of each host, which Ansible resolves again for each task: with
+            # their lookups they took a tenth of the CPU of a second site.
+            "ANSIBLE_PRIVATE_KEY_FILE": str(self.key),
+            "ANSIBLE_SSH_COMMON_ARGS": (
+                f"-o UserKnownHostsFile={self.known_hosts} -o GlobalKnownHostsFile=/dev/null -o IdentitiesOnly=yes"
+            ),
         }
