@@ -236,6 +236,7 @@ RUNTIME_UNITS = (
 # The images of Kubernetes in K3s's containerd, and in that of another distribution
 IMAGES = ("--namespace", "k8s.io", "images", "list", "--quiet")
 WRITTEN = ("etc", "usr/local", "var/lib")  # directories that the roles write to
+RECORDS = ("etc/gb10/*", "etc/systemd/system/gb10-*")
 NETWORK_UNITS = ("NetworkManager.service", "systemd-networkd.service")
 K3S_UNITS = ("k3s.service", "k3s-agent.service")
 OUR_UNIT = "installed by gb10.cluster"  # part of the description in the unit that the role writes
@@ -305,6 +306,7 @@ def read_host(
         "staged": _staged(models_dir),
         "loads": read_loads(cache_dir),
         "written": {f"/{path}": _written(top / path) for path in WRITTEN},
+        "records": sorted(f"/{path.relative_to(top)}" for place in RECORDS for path in top.glob(place)),
         "iommu": any((sysfs / "class/iommu").glob("*")),
         "runtime_memlock": _memlocks(run),
         "kubernetes": _kubernetes(etc, top, k3s_binary, run),

@@ -194,7 +194,7 @@ class Facts(TypedDict):
     """The facts of a host. Sizes in KiB or GiB as named, rates in Gb/s. None: the host did not tell.
 
     ``images`` are those that Kubernetes has, ``staged`` the GiB of each directory of the models, ``loads`` what the
-    last load of each group took.
+    last load of each group took, ``records`` the paths of the files of /etc/gb10 and of this collection's units.
     ``routes`` has the IPv4 networks behind each interface, also those of VPNs with routing tables of their own.
 
     The controller compares what a host sends with these types (plugin_utils/_node/host.py).
@@ -220,6 +220,7 @@ class Facts(TypedDict):
     staged: dict[str, float]
     loads: list[Taken]
     written: dict[str, Written]
+    records: list[str]
     iommu: bool
     runtime_memlock: dict[str, int | None] | None
     kubernetes: Kubernetes

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Rule, Rules
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
@@ -70,13 +69,20 @@ class Flag:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Flag:
-        names = [raw["flag"], *raw.get("aliases", ())]
-        return plain.load(cls, {**raw, "name": raw["flag"], "names": names, "kind": raw.get("type")})
+        # plain.load takes three times as long, and there are 8,000 flags.
+        given = {name: raw[name] for name in _PLAIN if name in raw}
+        choices = None if raw.get("choices") is None else tuple(raw["choices"])
+        names = (raw["flag"], *raw.get("aliases", ()))
+        return cls(name=raw["flag"], names=names, kind=raw.get("type"), choices=choices, **given)
 
     @property
     def is_switch(self) -> bool:
         """Return whether the flag takes no value."""
         return self.nargs == 0
+
+
+# Fields of a flag that a catalogue has under the same names
+_PLAIN = tuple(each.name for each in fields(Flag) if each.name not in ("name", "names", "kind", "choices"))
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def test_the_networks_of_a_former_cluster_go_and_those_of_the_same_one_stay(
     former: dict[str, Any] | None, token: str, *, other: bool
 ) -> None:
     loader = DataLoader()
-    tasks = loader.load_from_file(str(ROLE / "tasks" / "credentials.yml"), trusted_as_template=True)
+    tasks = loader.load_from_file(str(ROLE / "tasks" / "former.yml"), trusted_as_template=True)
     task = tasks[-1]
     assert task["ansible.builtin.file"]["state"] == "absent"
     known = loader.load_from_file(str(ROLE / "vars" / "main.yml"), trusted_as_template=True)

@@ -183,6 +183,7 @@ def test_everything_is_read(host: Host) -> None:
     assert list(facts["written"]) == ["/etc", "/usr/local", "/var/lib"]
     assert not any(state["read_only"] for state in facts["written"].values())
     assert facts["written"]["/etc"]["free_mib"] > 0
+    assert facts["records"] == []
     lease = {"address": "192.168.177.12/24", "dynamic": True}
     assert facts["pfs"] == [PF | {"total_vfs": 8, "addresses": [lease], "master": "bond0"}]
     assert json.loads(json.dumps(facts)) == facts
