@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import V
 from .._controller.data import Rules
 from .._fabric.model import plan_rails, ring_order, shared_rails, unlinked
 from .._node.combinations import describe_holes, find_known
-from .._sglang.profile_files import OWNED_FLAGS
+from .._sglang.profile_files import OWNED_FLAGS, secret_findings
 from .model import Cable, NetworkAttachment, Profile, Settings
 
 # Decide by which cables ranks reach each other, and whether NCCL can use them.
@@ -382,6 +382,8 @@ def _environment(profile: Profile, settings: Settings) -> Iterator[Finding]:
     kept = {key: value for key, value in profile.env.items() if key not in replaced}
     yield from check_profile_env(kept, _place(profile), proves)
     yield from check_profile_env(settings.env, "serving_plan_env", proves)
+    for found in secret_findings({}, settings.env, "serving_plan_env"):
+        yield _finding("serving.env.secret", None, found.where, key=found.key)
 
 
 def _place(profile: Profile) -> str:

@@ -336,6 +336,15 @@ def test_the_environment_that_nccl_gets_decides_whether_it_hides_its_transport()
     assert wheres == {"serving_plan_env"}
 
 
+@pytest.mark.parametrize(
+    ("env", "warned"),
+    [({"HF_TOKEN": "hf_1"}, True), ({"LOADER": "s3://me:word@host/x"}, True), ({"SGLANG_MAX_TOKENS": "8"}, False)],
+)
+def test_a_secret_in_the_environment_that_the_owner_adds_is_warned_of(env: dict[str, str], warned: bool) -> None:
+    found = [(one.severity, one.rule, one.value) for one in plan_group(fabric(), profile(), settings(env=env))[1]]
+    assert found == ([("warning", "serving.env.secret", None)] if warned else [])
+
+
 def test_a_group_of_one_node_may_hide_nccl_s_transport() -> None:
     one = {"nodes": 1, "tp": 1, "env": {"NCCL_DEBUG": "WARN", "NCCL_HOSTID": "x"}}
     plan, findings = plan_group(fabric(), profile(**one), settings(nodes=("spark1",)))
