@@ -201,7 +201,7 @@ def test_the_kernel_s_log_around_a_hang(when: str, answer: tuple[int | None, str
 def test_only_the_end_of_a_long_log_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     logs = tmp_path / "srv/logs/a/b"
     logs.mkdir(parents=True)
-    (logs / "rank.log").write_text("old line\n" * 9000 + "the last line")
+    (logs / "rank.log").write_text("old line\n" * 900 + "the last line")
     options = {"limit_kib": 1, "root": str(tmp_path), "sysfs_root": str(tmp_path), "log_dir": "/srv/logs"}
     text = ran(support_info.main, capsys, **options)["texts"]["group_logs"]
     assert len(text) < 1200 and text.endswith("the last line") and "[only the last 1024 characters]" in text

@@ -168,11 +168,6 @@ def test_an_explicit_digest_is_pulled_and_not_recorded(capsys: Capture) -> None:
     assert (status, result["changed"], result["image"], Cluster.record) == (0, False, f"{TAG}@{OLD}", {})
 
 
-def test_check_mode_pulls_nothing(capsys: Capture) -> None:
-    assert pull(capsys, check=True)[1]["image"] == TAG
-    assert Cluster.made == {}
-
-
 def test_an_unknown_node_is_named(capsys: Capture) -> None:
     assert "no node spark9" in pull(capsys, nodes=["spark9"])[1]["msg"]
 
@@ -205,12 +200,6 @@ def four(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Cluster, "hosts", hosts)
     monkeypatch.setattr(Cluster, "registry", dict.fromkeys(hosts))
     return hosts
-
-
-def test_by_default_all_nodes_pull_at_once(capsys: Capture, four: list[str]) -> None:
-    result = pull(capsys)[1]
-    assert Cluster.created == four
-    assert "until" not in result["msg"]
 
 
 def test_with_one_first_the_others_pull_once_the_first_node_has_the_image(capsys: Capture, four: list[str]) -> None:
@@ -291,9 +280,12 @@ def test_a_registry_that_refuses_all_nodes_ends_the_wait(capsys: Capture, second
     assert "name that Secret in gb10_image_pull_secrets" in result["msg"]
 
 
-def test_check_mode_with_one_first_pulls_nothing(capsys: Capture, four: list[str]) -> None:
-    status, result = pull(capsys, one_first=True, check=True)
-    assert (status, result["changed"], result["image"], Cluster.created) == (0, False, TAG, [])
+def test_check_mode_pulls_nothing_and_by_default_all_nodes_pull_at_once(capsys: Capture, four: list[str]) -> None:
+    for one_first in (False, True):
+        status, result = pull(capsys, one_first=one_first, check=True)
+        assert (status, result["changed"], result["image"], Cluster.created) == (0, False, TAG, [])
+    result = pull(capsys)[1]
+    assert (Cluster.created, "until" in result["msg"]) == (four, False)
 
 
 @pytest.mark.parametrize("check", [False, True])

@@ -23,65 +23,7 @@ from sysfs_samples import mlx5_vf
 RAIL = Rail("mlx0", "lo", "10.100.0.1", 1500)
 # What NCCL 2.28.9 answered when rank 1 of four had been killed (tests/gpu/hang.py), without ranks 2 and 3; a comma is
 # missing after the last "nvml_dev".
-RAS = """OK
-OK
-{
-  "nccl_version": "2.28.9",
-  "cuda_runtime_version": 13000,
-  "cuda_driver_version": 13000,
-  "timestamp": "2026-11-29 08:18:54",
-  "communicators_count": 1,
-  "communicators": [
-    {
-      "hash": "0x7cfb8b7c534eb867",
-      "secondary_hash": "0xeff7e01f7ddcf139:0x1e4a2aef798c7a72",
-      "size": 4,
-      "ranks_count": 3,
-      "missing_ranks_count": 1,
-      "ranks": [
-        {
-          "rank": 0,
-          "host": "10.100.0.1",
-          "pid": 583,
-          "cuda_dev": 0,
-          "nvml_dev": 0,
-          "status": {
-            "init_state": 0,
-            "async_error": 6,
-            "finalize_called": false,
-            "destroy_flag": false,
-            "abort_flag": false
-          },
-          "collective_counts": {
-            "Broadcast": 0,
-            "Reduce": 0,
-            "AllGather": 0,
-            "ReduceScatter": 0,
-            "AllReduce": 7
-          }
-        }
-      ],
-      "missing_ranks": [
-        {
-          "rank": 1,
-          "host": "10.100.0.2",
-          "pid": 584,
-          "cuda_dev": 0,
-          "nvml_dev": 0
-          "status": {
-            "unresponsive": true,
-            "considered_dead": false
-          }
-        }
-      ]
-    }
-  ],
-  "ras": {
-    "collection_time_sec": 0.001,
-    "timeouts_count": 0
-  }
-}
-"""
+RAS = (Path(__file__).parents[3] / "fixtures/nccl/ras-2.28.9.txt").read_text()
 
 
 def test_nccl_s_own_counts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
