@@ -19,7 +19,8 @@ description:
   - A node with another digest is refused with both values and with the command that accepts the new one.
   - An image that was imported from a file has no digest of a registry. Its image id is recorded and compared instead.
   - Fails if a Secret or the PriorityClass of O(owner) does not exist, unless the kubeconfig may not read it.
-  - A kubeconfig that may not list nodes is enough if O(nodes) names them. Every node then gets a pod.
+  - A kubeconfig that may not list nodes is enough if O(nodes) names them. A node then gets a pod unless O(listings) has
+    its image.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.pod, gb10.cluster.shared.slices]
 attributes:
