@@ -57,10 +57,6 @@ options:
     description: Index of the VFs to use. These VFs must not be in a pod.
     type: int
     default: 0
-  port:
-    description: TCP port on which perftest's ends meet for the first rail. Each further rail uses the next port.
-    type: int
-    default: 18515
   duration:
     description: Seconds to measure.
     type: int
@@ -138,6 +134,10 @@ EXPECTED_FULL_GBPS = 161.0
 HALF_FLOOR = 87.0
 FULL_FLOOR = 145.0
 DEGRADED_GBPS = 20.0  # measured: a degraded ConnectX-7 of a GB10 moves about 13 Gb/s although its link is healthy
+
+
+# TCP port on which perftest's ends meet for the first rail; each further rail uses the next one.
+PORT = 18515
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,6 @@ def main() -> None:
             "side": {"type": "str", "choices": ["server", "client"], "required": True},
             "program": {"type": "str", "choices": ["ib_write_bw", "ib_send_bw"], "default": "ib_write_bw"},
             "vf_index": {"type": "int", "default": 0},
-            "port": {"type": "int", "default": 18515},
             "duration": {"type": "int", "default": 5},
             "half_floor": {"type": "float", "default": HALF_FLOOR},
             "full_floor": {"type": "float", "default": FULL_FLOOR},
@@ -267,9 +266,7 @@ def main() -> None:
     server, client = ends if params["side"] == "server" else (ends[1], ends[0])
     result: dict[str, Any] = {"changed": False, "msg": "", "ok": True, "measured": {}, "pair": [client, server]}
     try:
-        pairs = lanes(
-            params["plan"], params["host"], server, client, params["vf_index"], params["port"], params["sysfs_root"]
-        )
+        pairs = lanes(params["plan"], params["host"], server, client, params["vf_index"], PORT, params["sysfs_root"])
         if params["side"] == "server":
             serve(params["program"], pairs, params["duration"])
             result["msg"] = f"{len(pairs)} servers wait for {client}"

@@ -41,41 +41,10 @@ EXAMPLES = r"""
 RETURN = r"""
 plan:
   description:
-    - The plan with C(schema), C(mtu), C(scheme), C(topology), C(rails), C(networks), C(hosts) and C(findings).
+    - The plan with C(schema), C(mtu), C(scheme), C(topology), C(rails), C(networks), C(hosts) and C(findings). The page
+      C(docs/interfaces.md) shows one.
   returned: success
   type: dict
-  sample:
-    schema: 1
-    mtu: 9000
-    scheme: subnet-per-vf
-    topology: switch
-    rails: [{name: rail0, index: 0, network: 10.100.0.0/16, network6: null}]
-    networks:
-      - nad: gb10-rail0-vf0
-        rail: rail0
-        rail_index: 0
-        vf_index: 0
-        device: enp1s0f0v0
-        subnet: 10.100.0.0/24
-        subnet6: null
-    hosts:
-      spark1:
-        node_id: 1
-        pfs: [{rail: rail0, rail_index: 0, name: enp1s0f0np0, rdma_device: rocep1s0f0, vf_count: 1, mtu: 9000}]
-        vfs:
-          - rail: rail0
-            rail_index: 0
-            vf_index: 0
-            pf: enp1s0f0np0
-            netdev: enp1s0f0v0
-            rdma_device: rocep1s0f0v0
-            mac: "02:95:2a:00:01:00"
-            address: 10.100.0.1
-            prefix: 24
-            address6: null
-            prefix6: null
-            nad: gb10-rail0-vf0
-    findings: []
 findings:
   description:
     - Warnings and notes, each with C(severity), C(rule), C(key), C(value), C(reason), C(remedy), C(where) and

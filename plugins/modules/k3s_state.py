@@ -23,7 +23,7 @@ extends_documentation_fragment: [gb10.cluster.shared.converging]
 options:
   state:
     description:
-      - V(replaced) exchanges the state for the one in O(src), V(aside) moves O(names) away.
+      - V(replaced) exchanges the state for the one in O(src), V(aside) moves C(db), C(tls) and C(cred) away.
       - V(kept) puts the old state back, and V(settled) deletes it.
     type: str
     choices: [replaced, aside, kept, settled]
@@ -35,12 +35,6 @@ options:
   src:
     description: Archive of a backup, on the host.
     type: path
-  names:
-    description: Parts of the state that V(aside) moves away.
-    type: list
-    elements: str
-    choices: [db, tls, cred, token]
-    default: [db, tls, cred]
   root:
     description: Directory below which the paths of the host are.
     type: path
@@ -127,6 +121,10 @@ class Step(NamedTuple):
     path: Path
     target: Path | None = None
     existed: Mapping[str, bool] | None = None
+
+
+OLD_MEMBERSHIP = ("db", "tls", "cred")
+"""What K3s has of an earlier cluster below its data directory, with which it refuses to join a restored one."""
 
 
 def places(root: Path, data_dir: str, names: Sequence[str] = k3s_archive.STATE) -> list[Place]:
@@ -244,12 +242,6 @@ def main() -> None:
             "state": {"type": "str", "choices": ["replaced", "aside", "kept", "settled"], "required": True},
             "data_dir": {"type": "path", "required": True},
             "src": {"type": "path"},
-            "names": {
-                "type": "list",
-                "elements": "str",
-                "default": ["db", "tls", "cred"],
-                "choices": [*k3s_archive.STATE],
-            },
             "root": {"type": "path", "default": "/"},
         },
         required_if=[("state", "replaced", ["src"])],
@@ -258,8 +250,7 @@ def main() -> None:
     params, source = module.params, module.params["src"]
     state, found = params["state"], places(Path(params["root"]), params["data_dir"])
     if state == "aside":
-        # K3s refuses to join a restored cluster with certificates, credentials or a datastore of before.
-        found = places(Path(params["root"]), params["data_dir"], params["names"])[:1]
+        found = places(Path(params["root"]), params["data_dir"], OLD_MEMBERSHIP)[:1]
     try:
         changed, snapshot = converge(state, found, params["data_dir"], source and Path(source), module.check_mode)
     except (k3s_archive.Refused, k3s_archive.Damaged, OSError) as error:

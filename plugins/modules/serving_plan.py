@@ -50,20 +50,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The serving plan.
+  description: The serving plan, as the page C(docs/interfaces.md) shows it.
   returned: success
   type: dict
-  sample:
-    schema: 1
-    instance: gemma-4-31b-it
-    ranks: [{rank: 0, node: spark1, argv: [python3, -m, sglang.launch_server], env: {NCCL_DEBUG: INFO}}]
 deep:
   description: The command that asks the release's own resolver about the head; empty where its environment does not
     exist.
   returned: success
   type: list
   elements: str
-  sample: []
 verdict:
   description: How many errors and warnings both plans have, and the command that comes next.
   returned: success
