@@ -31,11 +31,9 @@ class _Dumper(yaml.SafeDumper):
     """Marks text with a brace, which Ansible would take for a template, with ``!unsafe``."""
 
 
-def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("!unsafe" if "{" in text else "tag:yaml.org,2002:str", text)
-
-
-_Dumper.add_representer(str, _represent)
+_Dumper.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("!unsafe" if "{" in text else "tag:yaml.org,2002:str", text)
+)
 
 
 def _flow(value: Any) -> str:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
@@ -11,7 +11,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
     sort_findings,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s
-from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Disk
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, shown
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import Host, shape_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import check_node, weigh_findings
@@ -49,6 +48,7 @@ class ActionModule(ControllerAction):
         )
         findings = sort_findings(weigh_findings(check_node(host), options["severities"]))
         failed = has_errors(findings)
+        size = facts["disks"][0]["total_gib"] if facts["disks"] else None
         text = shown(findings) or "K3s can be installed here."
         return {
             "changed": False,
@@ -60,12 +60,9 @@ class ActionModule(ControllerAction):
             # Named as by setup, which the plays of K3s then need not run.
             "ansible_facts": {"architecture": facts["arch"]},
             "addresses": facts["addresses"],
-            "kubelet_args": _kubelet_args(facts["disks"], options["kubelet_args"]),
+            # Without the size of the disk of K3s's data, they are the given ones alone.
+            "kubelet_args": k3s.kubelet_args(int(size * 2**30), options["kubelet_args"])
+            if size
+            else options["kubelet_args"],
             "msg": f"{host.name} can't run K3s; nothing was changed." if failed else text,
         }
-
-
-def _kubelet_args(disks: Sequence[Disk], given: Sequence[str]) -> list[str]:
-    """Return the kubelet's arguments for the disk of K3s's data; the given ones alone if its size is unknown."""
-    size = disks[0]["total_gib"] if disks else None
-    return k3s.kubelet_args(int(size * 2**30), given) if size else list(given)

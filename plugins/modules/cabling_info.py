@@ -117,9 +117,12 @@ def look_everywhere(ports: Iterable[Mapping[str, Any]], switches: bool = True) -
     """Return the ports with what each one sees; all ports are asked at the same time, and ``switches`` only if told."""
     links = system.links()
     macs = {name: str(link.get("address", "")).lower() for name, link in links.items()}
+    local = {
+        name: any(str(entry.get("local", "")).startswith("fe80:") for entry in link.get("addr_info", []))
+        for name, link in links.items()
+    }
     every = [
-        {**port, "mac": macs.get(port["name"], ""), "link_local": _has_link_local(links.get(port["name"], {}))}
-        for port in ports
+        {**port, "mac": macs.get(port["name"], ""), "link_local": local.get(port["name"], False)} for port in ports
     ]
     # Another port of this host is at the other end if a cable joins two of its cages.
     near = set(macs.values()) - {port["mac"] for port in every}
@@ -128,10 +131,6 @@ def look_everywhere(ports: Iterable[Mapping[str, Any]], switches: bool = True) -
         seen = list(pool.map(lambda port: look(port, {*near, port["mac"]}), every))
         heard = announced(near)
     return [_join(port, found, heard.get(port["name"], {})) for port, found in zip(every, seen, strict=True)]
-
-
-def _has_link_local(link: Mapping[str, Any]) -> bool:
-    return any(str(entry.get("local", "")).startswith("fe80:") for entry in link.get("addr_info", []))
 
 
 def _join(port: Mapping[str, Any], found: Mapping[str, Any], heard: Mapping[str, Any]) -> dict[str, Any]:

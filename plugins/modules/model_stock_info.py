@@ -72,12 +72,6 @@ def is_here(address: str) -> bool:
     return True
 
 
-def read_disk(path: Path, reserve_gb: float) -> dict[str, Any]:
-    """Return the free space of the file system that contains a directory, or will contain it."""
-    free, reserve = k3s.disk_space(path, reserve_gb)
-    return {"path": str(path), "free_bytes": free, "reserve_bytes": reserve}
-
-
 def read_model(options: dict[str, Any], repo: str, revision: str) -> dict[str, Any]:
     """Return what this node has of a model, and the hub's listing or the reason why there is none."""
     dest = Path(options["path"]) / repo.replace("/", "--")
@@ -124,8 +118,9 @@ def main() -> None:
     options = module.params
     addresses = [f"{port['address']}/{port['prefix']}" for port in options["ports"] if port.get("address")]
     try:
+        free, reserve = k3s.disk_space(Path(options["path"]), options["reserve_gb"])
         stock = {
-            "disk": read_disk(Path(options["path"]), options["reserve_gb"]),
+            "disk": {"path": options["path"], "free_bytes": free, "reserve_bytes": reserve},
             "addresses": [address for address in addresses if is_here(address.partition("/")[0])],
             "models": {
                 model["repo"]: read_model(options, model["repo"], model["revision"]) for model in options["models"]

@@ -282,7 +282,8 @@ def judged(found: Sequence[Answer], patched: Sequence[str] = ()) -> Json:
     for answer in found:
         if answer.verdict == worst and answer.message:
             texts.setdefault(answer.message, []).append(answer.rank)
-    said = [f"{_ranks(own)}: {text}" if len(own) < len(found) else text for text, own in texts.items()]
+    ranks = {text: f"rank{'s' * (len(own) > 1)} {', '.join(map(str, own))}: " for text, own in texts.items()}
+    said = [f"{ranks[text]}{text}" if len(own) < len(found) else text for text, own in texts.items()]
     why = cut("; ".join(said), SHOWN_LENGTH)
     if worst == "refused" and patched:
         worst, why = "unknown", f"{why} (without the patches {', '.join(patched)}, which run only in the group's pods)"
@@ -311,10 +312,6 @@ def engine(arguments: str, env: Mapping[str, str]) -> str:
     own = {name: value for name, value in env.items() if name.startswith("SGLANG_")}
     text = json.dumps([arguments, own], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16] if arguments else ""
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 POLL_SECONDS = 1

@@ -78,11 +78,6 @@ class Airgap:
     """The sha256 of the binary and the images, by name."""
 
 
-def binary_name(arch: str) -> str:
-    """Return the name of the binary in the release: ``k3s`` on amd64, ``k3s-arm64`` on arm64."""
-    return "k3s" if arch == "amd64" else f"k3s-{arch}"
-
-
 def parse_sums(text: str) -> dict[str, str]:
     """Return {file name: sha256} from the text of a ``sha256sum`` file."""
     sums = {}
@@ -101,11 +96,6 @@ def holds(path: Path, wanted: str) -> bool:
         return hashlib.file_digest(stream, "sha256").hexdigest() == wanted
 
 
-def _fits(name: str, arch: str) -> bool:
-    """Tell whether an image archive is for ``arch``; one without an architecture in its name is for all."""
-    return not any(other in name for other in _ARCHES if other != arch)
-
-
 def read_airgap(directory: Path, arch: str) -> Airgap:
     """Read and verify the directory: every file that would be used must match its checksum.
 
@@ -118,10 +108,13 @@ def read_airgap(directory: Path, arch: str) -> Airgap:
     sums: dict[str, str] = {}
     for path in sorted(directory.glob("sha256sum*.txt")):
         sums.update(parse_sums(path.read_text(encoding="utf-8")))
-    binary = directory / binary_name(arch)
+    binary = directory / ("k3s" if arch == "amd64" else f"k3s-{arch}")
     if not binary.is_file():
         findings.append(RULES.finding("k3s.airgap.binary", None, where, key=binary.name, arch=arch))
-    images = [p for p in sorted(directory.iterdir()) if p.name.endswith(_IMAGE_SUFFIXES) and _fits(p.name, arch)]
+    # An image archive without an architecture in its name is for all.
+    others = [other for other in _ARCHES if other != arch]
+    archives = [path for path in sorted(directory.iterdir()) if path.name.endswith(_IMAGE_SUFFIXES)]
+    images = [path for path in archives if not any(other in path.name for other in others)]
     for path in filter(Path.is_file, [binary, *images]):
         if path.name not in sums:
             findings.append(RULES.finding("k3s.airgap.checksum.missing", None, where, key=path.name, arch=arch))

@@ -103,7 +103,8 @@ class HostUnit:
 
     def present(self) -> list[Path]:
         """Return the files and links that remove() would delete."""
-        return [path for path in (self.unit_path, self.config, self._own_code(), *self.extra) if path.exists()]
+        own_code = self.library / system.HOST_PACKAGE / f"{self.module.replace('.', '/')}.py"
+        return [path for path in (self.unit_path, self.config, own_code, *self.extra) if path.exists()]
 
     def remove(self) -> None:
         """Disable the unit and delete its files, except code that another unit of this collection still uses."""
@@ -121,6 +122,3 @@ class HostUnit:
         if self.config.parent.is_dir() and not any(self.config.parent.iterdir()):
             self.config.parent.rmdir()
         system.run(["systemctl", "daemon-reload"])
-
-    def _own_code(self) -> Path:
-        return self.library / system.HOST_PACKAGE / f"{self.module.replace('.', '/')}.py"

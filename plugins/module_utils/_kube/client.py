@@ -17,14 +17,17 @@ from ansible.module_utils.basic import missing_required_lib
 
 from .._common.findings import cut
 
-# What went wrong at the Kubernetes API: what was tried, why it failed, and the remedy.
-
 try:
     import kubernetes
+    import kubernetes.dynamic
+    import kubernetes.stream.ws_client
     import urllib3
+
+    MISSING = ""
 except ImportError:
-    # Without this package there is no client either, and that says so.
-    pass
+    MISSING = missing_required_lib("kubernetes")
+
+# What went wrong at the Kubernetes API: what was tried, why it failed, and the remedy.
 
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 _REMEDIES = {
@@ -158,15 +161,6 @@ class Slice:
         """Return whether the time is over."""
         return self.waited >= self._timeout
 
-
-try:
-    import kubernetes
-    import kubernetes.dynamic
-    import kubernetes.stream.ws_client
-
-    MISSING = ""
-except ImportError:
-    MISSING = missing_required_lib("kubernetes")
 
 Json = dict[str, Any]
 _R = TypeVar("_R")

@@ -319,11 +319,11 @@ class Staged:
 
 def read_models(root: Path) -> list[Staged]:
     """Return the models in ``root``, by name, also what a stopped download or removal left of one. Raise OSError."""
-    return [_read(path) for path in sorted(root.iterdir()) if path.is_dir() and _is_model(path)]
-
-
-def _is_model(path: Path) -> bool:
-    return "--" in path.name or (path / MARKER).is_file() or (path / "config.json").is_file()
+    return [
+        _read(path)
+        for path in sorted(root.iterdir())
+        if path.is_dir() and ("--" in path.name or (path / MARKER).is_file() or (path / "config.json").is_file())
+    ]
 
 
 def _read(directory: Path) -> Staged:

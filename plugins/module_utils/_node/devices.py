@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,11 +43,6 @@ def read_gpu_module(proc: Path) -> str | None:
     return None if "Kernel Module" not in text else "open" if "Open Kernel Module" in text else "proprietary"
 
 
-def read_gpu_runtime(root: Path) -> str | None:
-    """Return the path of NVIDIA's container runtime, or None if K3s would not find one."""
-    return next((f"/{name}" for name in RUNTIMES if (root / name).exists()), None)
-
-
 def read_gpus(run: Run) -> list[Gpu] | None:
     """Return name, load, clocks, power limits and slow-down bits of each GPU; unknown values are None.
 
@@ -56,13 +51,9 @@ def read_gpus(run: Run) -> list[Gpu] | None:
     query = ",".join(_GPU_FIELDS.values())
     answer = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"])
     rows = [[cell.strip() for cell in row] for row in csv.reader(answer.output.splitlines())]
-    found = [_gpu(row) for row in rows if len(row) == len(_GPU_FIELDS)]
+    whole = [row for row in rows if len(row) == len(_GPU_FIELDS)]
+    found = [cast(Gpu, {**dict(zip(_GPU_FIELDS, map(_number, row), strict=True)), "name": row[0]}) for row in whole]
     return found if answer.status == 0 else None
-
-
-def _gpu(row: Sequence[str]) -> Gpu:
-    numbers = dict(zip(_GPU_FIELDS, map(_number, row), strict=True))
-    return cast(Gpu, {**numbers, "name": row[0]})
 
 
 def _number(cell: str) -> float | None:
@@ -129,11 +120,6 @@ _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
 _SOCKET = re.compile(r"socket:\[(?P<inode>\d+)\]")
 _DEFAULT_ROUTE6 = "0" * 32
 OUR_NETPLAN_FILE = "Written by gb10.cluster"  # start of the first line in the file of role netplan
-
-
-def read_interfaces(proc: Path) -> list[str]:
-    lines = (read_text(proc / "net/dev") or "").splitlines()[2:]
-    return sorted(line.partition(":")[0].strip() for line in lines)
 
 
 def read_default_routes(proc: Path) -> list[str]:

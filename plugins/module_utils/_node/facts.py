@@ -215,11 +215,6 @@ def read_dgx_os(etc: Path) -> str | None:
     return str(versions[-1]) if versions else None
 
 
-def read_modules(proc: Path) -> list[str]:
-    """Return the names of the loaded kernel modules."""
-    return sorted(line.split()[0] for line in (read_text(proc / "modules") or "").splitlines() if line.strip())
-
-
 def read_packages(run: Run) -> dict[str, str]:
     """Return ``{package: version}`` of the installed packages in PACKAGES; empty where dpkg does not answer."""
     answer = run(["dpkg-query", "--show", "--showformat=${Package} ${Version} ${db:Status-Status}\\n"])
@@ -312,15 +307,17 @@ def read_host(
         "kubernetes": _kubernetes(etc, top, k3s_binary, run),
         "dgx_os": read_dgx_os(etc),
         "bios": read_text(sysfs / "class/dmi/id/bios_version"),
-        "modules": read_modules(proc),
+        "modules": sorted(line.split()[0] for line in (read_text(proc / "modules") or "").splitlines() if line.strip()),
         "packages": read_packages(run),
         "gpu_driver": devices.read_gpu_driver(proc),
         "gpu_module": devices.read_gpu_module(proc),
-        "gpu_runtime": devices.read_gpu_runtime(top),
+        "gpu_runtime": next((f"/{name}" for name in devices.RUNTIMES if (top / name).exists()), None),
         "gpus": devices.read_gpus(run),
         "rdma": devices.read_rdma(sysfs, Path(roots.dev)),
         "pfs": devices.read_ports(sysfs, pfs, addresses, masters),
-        "interfaces": devices.read_interfaces(proc),
+        "interfaces": sorted(
+            line.partition(":")[0].strip() for line in (read_text(proc / "net/dev") or "").splitlines()[2:]
+        ),
         "addresses": {name: [each["address"].partition("/")[0] for each in found] for name, found in addresses.items()},
         "wifi": sorted(path.parent.name for path in (sysfs / "class/net").glob("*/wireless")),
         "default_routes": devices.read_default_routes(proc),

@@ -84,7 +84,11 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
     places = {address: number for number, address in enumerate(addresses) if address}
     places |= {_text(rail["address"]): rank.number for rank in ranks for rail in rank.rails if rail.get("address")}
     silent = [str(number) for number, each in enumerate(given) if not isinstance(each, dict)]
-    told = max((_dicts(rank.given.get("communicators")) for rank in ranks), key=_answered, default=[])
+    told = max(
+        (_dicts(rank.given.get("communicators")) for rank in ranks),
+        key=lambda listed: sum("begun" in row for one in listed for row in _dicts(one.get("ranks"))),
+        default=[],
+    )
     found = [*_ended(ranks), *_down(ranks), *_lossy(ranks)]
     found += [text for one in told for text in _behind(one, places)] or _recorded(ranks)
     found += [*_still(ranks), *_slow(ranks)]
@@ -142,10 +146,6 @@ def _lossy(ranks: list[_Rank]) -> Iterator[str]:
                 worst.append((total, f"{rank}: {_text(rail.get('interface'))} loses packets ({said} in ten seconds)"))
     for _total, text in sorted(worst, key=lambda item: -item[0])[:4]:
         yield text
-
-
-def _answered(communicators: list[dict[Any, Any]]) -> int:
-    return sum("begun" in row for one in communicators for row in _dicts(one.get("ranks")))
 
 
 def _behind(communicator: dict[Any, Any], places: dict[str, int]) -> Iterator[str]:

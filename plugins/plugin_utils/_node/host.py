@@ -163,15 +163,12 @@ def _shape(raw: Any, kind: Any, name: str, wrong: list[str]) -> Any:
         shaped = {str(key)[:LONGEST_TEXT]: _element(item, each, name, wrong) for key, item in found.items()}
         return {key: item for key, item in shaped.items() if item is not _NOT}
     fits = isinstance(raw, kind if kind is not float else (int, float)) and (kind is bool or not isinstance(raw, bool))
-    return raw if fits and _possible(raw) else _reported(name, wrong, _EMPTY[kind])
+    # Arithmetic fails with infinite numbers.
+    possible = fits and (len(raw) <= LONGEST_TEXT if isinstance(raw, str) else abs(raw) < LARGEST)
+    return raw if possible else _reported(name, wrong, _EMPTY[kind])
 
 
 _NOT = object()
-
-
-def _possible(raw: Any) -> bool:
-    """Tell whether a text or a number has a size that a fact can have; arithmetic fails with infinite numbers."""
-    return len(raw) <= LONGEST_TEXT if isinstance(raw, str) else abs(raw) < LARGEST
 
 
 def _part(given: Mapping[Any, Any], key: str, kind: Any, name: str, wrong: list[str]) -> Any:

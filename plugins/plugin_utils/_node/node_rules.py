@@ -259,10 +259,6 @@ def _slow(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
     return [{"value": f"{rate:g} Gb/s"}] if slow else []
 
 
-def _no_rate(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
-    return fault_if(pf["carrier"] and pf["rdma_device"] and pf["rate_gbps"] is None, None)
-
-
 def compare_rates(hosts: Iterable[Host]) -> Iterator[tuple[str, Fault]]:
     """Yield the rule and the fault of each rail whose ports differ in rate, or all have less than was asked for.
 
@@ -315,7 +311,9 @@ PORT_RULES: Mapping[str, Find] = {
     "preflight.link.member": _each_port(lambda host, pf: fault_if(pf["master"], pf["master"])),
     "preflight.link.not_active": _each_port(_not_active),
     "preflight.link.slow": _each_port(_slow),
-    "preflight.link.no_rate": _each_port(_no_rate),
+    "preflight.link.no_rate": _each_port(
+        lambda host, pf: fault_if(pf["carrier"] and pf["rdma_device"] and pf["rate_gbps"] is None, None)
+    ),
     "preflight.pcie.unknown": _each_port(lambda host, pf: fault_if(_pcie_unknown(pf), None)),
     "preflight.pcie.narrow": _each_port(_narrow),
     "preflight.pcie.slow": _each_port(_pcie_slow),
@@ -461,10 +459,6 @@ def _opens(entry: str, port: str) -> bool:
     )
 
 
-def _firewall(host: Host) -> Sequence[Fault]:
-    return _closed(host, FIREWALL_PORTS | {f"{port}/tcp": user for port, user in _special_ports(host).items()})
-
-
 def _closed(host: Host, needed: Mapping[str, str]) -> Sequence[Fault]:
     firewall = host.known["firewall"]
     closed = [port for port in needed if not any(_opens(entry, port) for entry in firewall["allowed"])]
@@ -516,7 +510,9 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.network.lan": find_taken_lan,
     "preflight.network.dns": find_lost_dns,
     "preflight.kubernetes.dns": find_dns,
-    "preflight.firewall.closed": _firewall,
+    "preflight.firewall.closed": lambda host: _closed(
+        host, FIREWALL_PORTS | {f"{port}/tcp": user for port, user in _special_ports(host).items()}
+    ),
     "preflight.firewall.fabric": lambda host: _closed(host, FIREWALL_FABRIC_PORTS if host.pfs else {}),
     "preflight.port.in_use": _ports,
     "preflight.kubernetes.api_name": lambda host: fault_if(

@@ -52,11 +52,6 @@ class Choice(NamedTuple):
             raise ValueError(f"NCCL takes {self.algorithm} with {self.protocol}, whose exchange is not known")
         return PROTOCOLS[self.protocol]
 
-    @property
-    def is_tree(self) -> bool:
-        """Return whether ranks exchange different amounts, by their place in a tree."""
-        return self.algorithm == "TREE"
-
 
 @dataclass
 class Choices:
@@ -333,7 +328,7 @@ def _collective(one: Collective, split: Split, scope: Scope, least: float) -> By
             inner = min(_TREE_EDGES, nodes - 1)
             trees = (edge, inner * edge) if scope.pod is not None else (2 * (nodes - 1) * edge,) * 2
             low, high = min(low, trees[0]), max(high, doubled * trees[1], 2 * (ranks - 1) * size * everybody)
-    elif kind == "reduce" and choice.is_tree:
+    elif kind == "reduce" and choice.algorithm == "TREE":
         edges = 2.0 * (nodes - 1) if scope.pod is None else scope.choices.edges(scope.pod, choice.channels)
         few, messages, most = (edges,) * 3 if edges else (1, 2 * (nodes - 1) / nodes, min(_TREE_EDGES, nodes - 1))
         low, usual, high = (each * edge * choice.factor for each in (few, messages, most))

@@ -259,9 +259,8 @@ def fabric_env(
     return env
 
 
-def log_env() -> dict[str, str]:
-    """Return the variables that make NCCL log its transport."""
-    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
+# The variables that make NCCL log its transport.
+LOG_ENV = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 
 
 def platform_env(platform: str) -> dict[str, str]:

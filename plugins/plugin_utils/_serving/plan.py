@@ -20,13 +20,13 @@ from .._fabric.attachments import sriov_resource
 from .._sglang.memory import two_digits
 from .._sglang.models import GPUS, described
 from .checks import (
+    LOG_ENV,
     POD_INTERFACE,
     Cabling,
     cable_env,
     cables,
     check,
     fabric_env,
-    log_env,
     merges_ports,
     platform_env,
     select_vfs,
@@ -135,7 +135,7 @@ def _rank(
     # A group of one node needs no fabric, and VFs that it holds are unavailable to other groups.
     several = len(settings.nodes) > 1
     networks = _networks(fabric, node, cabling.rails[node], settings) if several else ()
-    env = platform_env(settings.platform) | log_env()
+    env = platform_env(settings.platform) | LOG_ENV
     if several:
         # An address that others' IPAM chooses is not known before the pod has it.
         planned = cabling.common and not settings.networks

@@ -228,26 +228,10 @@ class Estimate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data without the findings, because the caller adds them to its own findings."""
-        sizes = (
-            "total_gib",
-            "available_gib",
-            "most_gib",
-            "static_gib",
-            "weights_gib",
-            "draft_gib",
-            "cache_gib",
-            "mamba_gib",
-            "outside_gib",
-        )
-        rounded = {name: None if (size := getattr(self, name)) is None else round(size, 1) for name in sizes}
-        names = ("fraction", "requests", "tokens", "likely_tokens", "most_tokens", "load_gib")
-        return {
-            **rounded,
-            **{name: getattr(self, name) for name in names},
-            "download_gb": self.download_gb,
-            "fits": self.fits,
-            "lines": self.lines,
-        }
+        plain = {name: value for name, value in vars(self).items() if name not in ("doubt", "findings")}
+        sizes = {name: size for name, size in plain.items() if name.endswith("_gib") and size is not None}
+        rounded = {name: round(size, 1) for name, size in sizes.items() if name != "load_gib"}
+        return plain | rounded | {"fits": self.fits}
 
     @property
     def fits(self) -> str:
