@@ -3,20 +3,20 @@
 """Test logs that must not pass, or must not fail. An earlier version judged each of them wrongly."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.statements import Via, read_statement, read_via
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, judge_all
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, expectation, judge_all
 from nccl_lines import (
     COLLECTED,
     DONE,
     HALF,
     IB,
-    INTRA,
     P2P,
     SOUND,
-    START,
     channel,
     collected,
     init,
@@ -34,125 +34,18 @@ def test_the_sound_log_passes() -> None:
 
 
 COLLNET = "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0"
-NO_PASS = {
-    "SGLang starts again with a log level below INFO": (
-        SOUND + "[2026-11-21 11:19:30] server_args=ServerArgs(model_path='/m', tokenizer_mode=None, port=30000)\n",
-        Expectation(),
-        "NCCL says nothing since",
-    ),
-    "SGLang starts again, in a log without times": (
-        SOUND + "server_args=ServerArgs(model_path='/m', tokenizer_mode=None, port=30000)\n",
-        Expectation(),
-        "NCCL says nothing since",
-    ),
-    "a rank across nodes that names no path": (
-        SOUND + said(init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1), host="s2"),
-        Expectation(),
-        "rank 1 (s2:1) names no network and no other path",
-    ),
-    "a rank across nodes with NVLink between them that names no path": (
-        SOUND
-        + said(
-            init("START", rank=1),
-            nodes(2, rank=1).replace("MNNVL 0", "MNNVL 1"),
-            init("COMPLETE", rank=1),
-            host="s2",
-        ),
-        Expectation(),
-        "rank 1 (s2:1) names no network and no other path",
-    ),
-    "TCP in a JSON string": (
-        SOUND + json.dumps({"prompt": said(*DONE, channel("Socket"))}) + "\n",
-        Expectation(),
-        "different transports (IB, Socket)",
-    ),
-    "a torn line that may be TCP, with the network named": (
-        SOUND + said(f"{HALF}I", f"{HALF}So", pid=2),
-        Expectation(networks=("IB", "IBext*")),
-        "a torn channel line may hide TCP",
-    ),
-    "a channel line that ends before its network": (
-        SOUND + said("Channel 00/0 : 0[0] -> 1[0] [se", pid=2),
-        Expectation(),
-        "a torn channel line may hide TCP",
-    ),
-    "a banner of a communicator that never finished": (
-        said("NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", init("START")),
-        Expectation(evidence="banner"),
-        "1 of 1 communicators never finished",
-    ),
-    "a banner and a torn line": (
-        said("NET/IB : Using [0]mlx5_0:1/RoCE ; OOB eth0:10.0.0.1<0>", *DONE, "Channel 00/0 : 0[0] -> 1[0] via NET/"),
-        Expectation(evidence="banner"),
-        "a torn channel line may hide TCP",
-    ),
-    "a selection before a start that says nothing": (
-        said("Using network IB", *DONE) + "NCCL version 2.28.9+cuda13.0\n",
-        Expectation(evidence="selection"),
-        "NCCL says nothing since",
-    ),
-    "connection lines of FastSocket": (
-        said(*DONE, channel("FastSocket")),
-        Expectation(),
-        "plugin:FastSocket is TCP",
-    ),
-    "a selection of a communicator that never finished": (
-        said("Using network IB", init("START"), nodes(2)),
-        Expectation(evidence="selection"),
-        "1 of 1 communicators never finished",
-    ),
-    "a selection before a fatal error": (
-        said("Using network IB", *DONE)
-        + "s1:1:1 [0] transport/net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 12, o\n",
-        Expectation(evidence="selection"),
-        "completion_retry",
-    ),
-    "the end of a TCP line, alone in a line of a JSON string": (
-        json.dumps(f"{SOUND}NET/Socket/0\n") + "\n",
-        Expectation(),
-        "different transports (IB, Socket)",
-    ),
-    "a fatal error of the second process": (
-        SOUND + "s2:2:2 [0] transport/net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer s1<1> with error 12, o\n",
-        Expectation(),
-        "the transport failed later (completion_retry)",
-    ),
-    "an unfinished communicator beside a finished one": (
-        said(IB, *DONE, channel(), init("START", comm="0x2", shared="0x8")),
-        Expectation(),
-        "1 of 2 communicators never finished",
-    ),
-    "paths inside nodes of a job on two hosts": (
-        said(P2P) + said(P2P, host="s2"),
-        INTRA,
-        "nothing in the log says which transport",
-    ),
-    "paths inside a node and a torn network line": (
-        said(init("COMPLETE"), P2P, "Channel 01/0 : 0[0] -> 1[0] [send] via NE"),
-        INTRA,
-        "nothing in the log says which transport",
-    ),
-    "libfabric over TCP, and a later line that names another provider": (
-        said("NET/OFI Selected Provider is tcp;ofi_rxm", "Using network Libfabric", *DONE, channel("Libfabric"))
-        + said("NET/OFI Selected Provider is efa"),
-        Expectation(),
-        "plugin:Libfabric is TCP",
-    ),
-    "an unknown plugin of which one line in three says that it reads the GPU's memory": (
-        said("Using network UCX", *DONE, *[channel("UCX", 1)] * 2, channel("UCX") + "/GDRDMA"),
-        Expectation(),
-        "plugin:UCX is not known to be RDMA",
-    ),
-    "a second communicator that has chosen Socket": (
-        SOUND + said("Using network Socket", *other(2)),
-        Expectation(),
-        "ranks or communicators use different transports (IB, Socket)",
-    ),
-    "libfabric without its provider": (
-        said("Using network AWS Libfabric", *DONE, channel("AWS Libfabric")),
-        Expectation(),
-        "not known to be RDMA",
-    ),
+
+
+def no_pass() -> Iterator[tuple[str, tuple[str, Expectation, str]]]:
+    """Yield the cases of no_pass.txt: ``### what it is``, ``=== expectation a part of the reason``, and a log."""
+    text = (Path(__file__).parents[3] / "fixtures/nccl/no_pass.txt").read_text(encoding="utf-8")
+    for block in text.split("### ")[1:]:
+        name, expected, log = block.split("\n", 2)
+        given, end = json.JSONDecoder().raw_decode(expected.removeprefix("=== "))
+        yield name, (log, expectation(given), expected[4 + end :].strip())
+
+
+NO_PASS = dict(no_pass()) | {
     "63 of 64 ranks": (
         "".join(
             said(IB, init("COMPLETE", rank=rank, nranks=64), channel(), host=f"s{rank // 8}", pid=rank)
@@ -161,44 +54,11 @@ NO_PASS = {
         Expectation(),
         "63 of 64 ranks of a communicator were seen",
     ),
-    "a rank of the second of two jobs": (
-        "".join(said(IB, init("COMPLETE", rank=rank), channel(), host=f"a{rank}") for rank in (0, 1))
-        + "".join(
-            said(IB, init("COMPLETE", rank=rank, nranks=3, shared="0x8"), channel(), host=f"b{rank}") for rank in (0, 1)
-        ),
-        Expectation(),
-        "2 of 3 ranks of a communicator were seen",
-    ),
-    "an earlier run over IB, then a start that says nothing": (
-        SOUND + "NCCL version 2.28.9+cuda13.0\nINFO:     Uvicorn running on http://127.0.0.1:30000\n",
-        Expectation(),
-        "NCCL says nothing since",
-    ),
-    "a selection of TCP while the number of nodes is unknown": (
-        said(init("COMPLETE"), channel(), "Using network Socket", init("COMPLETE", comm="0x2", shared="0x8")),
-        Expectation(),
-        "different transports (IB, Socket)",
-    ),
-    "an address that is used again, now for TCP": (
-        said("Using network IB", *DONE, channel(), "Using network Socket", *DONE),
-        Expectation(),
-        "different transports",
-    ),
-    "a process that started after the channel lines and has set up nothing": (
-        said(*START) + SOUND + said(*START, "Bootstrap : Using eth0:10.0.0.1<0>", pid=2),
-        Expectation(),
-        "NCCL says nothing since",
-    ),
     "an idle communicator over TCP before many others": (
         said("Using network Socket", *DONE)
         + "".join(said("Using network IB", *other(n), channel()) for n in range(300)),
         Expectation(),
         "different transports",
-    ),
-    "FastSocket's banner": (
-        said("NET/FastSocket : Using [0]eth0:10.0.0.1<0>"),
-        Expectation(evidence="banner"),
-        "socket is TCP",
     ),
 }
 
