@@ -9,8 +9,6 @@ A step is named as slower if it took a third more CPU time than in the record: o
 seconds much more. With RECORD_STEPS=1 a run that passed writes its record.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the report in a real browser: its answers fit the first screen, it fetches nothing, and it can be printed."""
-
-from __future__ import annotations
 
 import html
 import re

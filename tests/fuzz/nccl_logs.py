@@ -7,8 +7,6 @@ The unit tests run a few hundred logs. This program runs 100,000 by default and 
 log has a time limit, and every thousandth one is repeated with new numbers to 1 MiB, which must cost no memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re

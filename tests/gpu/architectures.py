@@ -22,8 +22,6 @@ Seen on one H200 with --tp 1, 2026-11-29: three at once ready after 121 to 247 s
 438 settings that the check resolved in 17 to 23 s (916 MiB) was that of the running server, graphs included.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

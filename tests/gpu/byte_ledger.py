@@ -19,8 +19,6 @@ the bytes without NCCL are no more than the ledger allows for the scheduler, eve
 its predicted range, and every pass of the slow setting takes longer than the same pass over Socket.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

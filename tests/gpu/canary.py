@@ -26,8 +26,6 @@ fault within 0.8 s, its setting was named first, and after that change all were 
 SmolLM2-135M-Instruct (Q4_1), healthy: no alarm by `quick`, its sums are wrong alone too; `full` fails at 4,100 tokens.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -12,8 +12,6 @@ kernel's own lines if they may be read. The exit status is 0 only if a fault was
 Seen on one H200, 2026-11-29: one Xid 31, which NVML told and the kernel logged; no slow second.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@
 SGLang's processes import the main program again, so they get the fault as well. Written for SGLang 0.5.16.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

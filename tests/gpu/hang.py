@@ -15,8 +15,6 @@ once, also about a rank that has ended or is stopped; its JSON then lacks a comm
 repeats: stacks tell. 2026-11-30, on two: all six, PyTorch's recorder without RAS.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

@@ -21,8 +21,6 @@ kernel killed the scheduler. 2026-11-30: caches of 30 % took 50.3 GiB of 266.3, 
 Four compilers took 1.2 GiB at once, the largest one 0.9, and all else with them 5.2; one compiler 4.6, predicted 4.9.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -11,8 +11,6 @@ table b NCCL is told that the network has 200 Gb/s, as that of a Spark. A pass i
 and an all-gather of the logits; ranks that share a GPU take turns, so bytes are right and times are not.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import re

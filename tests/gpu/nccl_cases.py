@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run real NCCL on two GPUs in many settings and judge each log. Needs two GPUs, Python 3.11 and PyTorch.
 
@@ -9,8 +8,6 @@
 NCCL_HOSTID makes NCCL treat the two ranks as two nodes, so they use a network. Prints a line per case
 and writes the logs and ``cases.json``; the exit status is 1 when a verdict is not the expected one.
 """
-
-from __future__ import annotations
 
 import argparse
 import json

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run real SGLang as two ranks on two GPUs of one machine, as on two nodes, and check its log and answers.
 
@@ -14,8 +13,6 @@ Prints one JSON object; the exit status is 0 only if every check passes.
 Seen on 2 x H200 (SGLang 0.5.16, PyTorch 2.11, NCCL 2.28.9), 2026-11-21: ready in 101 s and 475 tok/s for one stream;
 with --eagle, kernels compiled, 46 s and 241 tok/s, accept length 1.0 since the draft is random.
 """
-
-from __future__ import annotations
 
 import argparse
 import json

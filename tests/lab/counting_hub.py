@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED model hub that counts: one model of random files, and which host was sent how many bytes of them.
 
 Run it in the lab's network: ``counting_hub.py PORT``. ``/count`` returns the bytes by host.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json

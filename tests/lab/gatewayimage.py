@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Build an image of SGLang's real Model Gateway from the package index and the lab's own Debian layer.
 
 As a program: gatewayimage.py DIRECTORY, with PYTHONPATH=lab, writes DIRECTORY/gateway.tar.
 """
-
-from __future__ import annotations
 
 import platform
 import subprocess

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Build images of the monitoring stack and of the Prometheus operator.
 
 Prometheus, Alertmanager and node-exporter are Debian's. kube-state-metrics and the operator are built from Go modules.
 DCGM's exporter is simulated, because the lab has no GPU.
 """
-
-from __future__ import annotations
 
 import importlib.machinery
 import importlib.util

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED registry that requires a password: the images that ``ctr images export`` wrote, to one user only.
 
 Run it on a node: ``private_registry.py ARCHIVE DIRECTORY PORT USER:PASSWORD``. It listens on 127.0.0.1, where
 containerd needs no TLS. An image has the name that it has in containerd, without ``localhost``.
 """
-
-from __future__ import annotations
 
 import base64
 import json

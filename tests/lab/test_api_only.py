@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve, verify and stop a group on nodes that nobody can reach over SSH, in networks that somebody else made.
 
 One lab of two nodes, in the order of this file. The networks are in a namespace of their own, and a plugin of their
 owner chooses the addresses. Before the first test, sshd stops on all nodes.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Callable

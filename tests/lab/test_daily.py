@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Play docs/daily.md on two and three Sparks: every block in the page's order, with the actions at the rack between."""
-
-from __future__ import annotations
 
 import re
 import shutil

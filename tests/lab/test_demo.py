@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what `make demo` does from untouched hosts to the verdict, and its faults, with the example of two nodes.
 
 One lab, in the order of this file. test_documented.py and test_installed.py deploy the four nodes of `make demo`.
 """
-
-from __future__ import annotations
 
 import json
 import re

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Discover cables, name miswired ones, and deploy with the inventories that inventory_new writes.
 
 No Kubernetes; test_inventory_new.py runs the whole playbook site. Every cable of a ring is its own layer-2 segment.
 """
-
-from __future__ import annotations
 
 import json
 import re

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Deploy rings of three and four in both cablings from the map of their cables, move a cable, and take it over.
 
 No Kubernetes; test_ring.py and test_ring_alike.py serve groups on rings.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Deploy the example inventories as they stand on the hardware that they describe; no Kubernetes.
 
 test_demo.py plays 2x-gb10-direct, test_documented.py 4x-gb10-switch.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 

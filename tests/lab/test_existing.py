@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve, prove and stop a group with exactly the printed rights on a cluster that belongs to somebody else.
 
 One lab of two nodes, in the order of this file. Multus and the device plugins are DaemonSets with the names that other
 projects give them, the kubeconfig is called admin.conf, and there are a StorageClass and objects of others.
 """
-
-from __future__ import annotations
 
 import json
 import re

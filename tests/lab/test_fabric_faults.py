@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Inject faults while the fabric changes: afterwards a host is reachable and has the old or the new state.
 
 The old state has MTU 9000, the new one 8000.
 """
-
-from __future__ import annotations
 
 import json
 import os

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test playbook fabric: planning, a run without changes, and IPv6 together with IPv4. One lab of two nodes."""
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a group loses the node of its head, serves its fallback on the other nodes, proves it, and returns.
 
 One lab, in the order of this file. The seconds from the limit to the fallback, and from the node's return to the
 planned preset, are printed (``pytest -s`` or the report of a failure).
 """
-
-from __future__ import annotations
 
 import json
 import time

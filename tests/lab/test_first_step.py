@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve with a first step that compiles kernels for as long as on a GB10: six minutes, here six times faster.
 
 Every limit is a sixth of its default, so the first step has the same share of each as on hardware. The tests build on
 each other: later starts find the kernels of the first one, unless they run another image.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test two groups of two nodes behind SGLang's real Model Gateway: key, TLS, spread, a group that leaves and joins.
 
 The gateway is the published package; the groups are the lab's simulated SGLang on real Kubernetes.
 """
-
-from __future__ import annotations
 
 import json
 import re

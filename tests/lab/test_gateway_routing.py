@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test how SGLang's real Model Gateway routes with the command that role gateway renders: cache-aware, with retries.
 
 The gateway is the published package; its two workers are simulated servers in this process. No Kubernetes, no root.
 """
-
-from __future__ import annotations
 
 import json
 import os

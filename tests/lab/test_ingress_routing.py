@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what passes a real proxy that routes by the Ingress of role sglang, and what then passes the head's door.
 
@@ -7,8 +6,6 @@ Real: Envoy, the rendered Ingress, and front_door.py in uvicorn. The test transl
 do, and plays the engine, which answers every path. Envoy is tried as it comes, which passes paths on as they are,
 decoding and shortening them, as other proxies do, and with an owner's Ingress to all paths. No Kubernetes, no root.
 """
-
-from __future__ import annotations
 
 import http.client
 import json

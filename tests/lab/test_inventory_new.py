@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Go from the addresses of hosts to a served group, with the inventory that inventory_new writes, unchanged."""
-
-from __future__ import annotations
 
 import json
 import re

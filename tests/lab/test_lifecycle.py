@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the life of a cluster in one lab, in the order of this file: install it from the air-gap directory, add a node,
 upgrade it with three interruptions, remove a node. The installation runs with -vvv and must reveal no secret.

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve on every line of K3s that docs/upgrade.md calls tested: install the oldest one and upgrade to each next one.
 
 The kubelets and API servers are those of the line's own Kubernetes; what is around them is the same on every line.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable

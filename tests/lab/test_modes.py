@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Deploy the RDMA modes with device plugins by the same play; check their Pod Security level, pods and transport.
 
 One lab of two nodes runs one mode after another; in each mode the models are in a directory of the nodes. Most other
 tests of the lab run in the mode privileged.
 """
-
-from __future__ import annotations
 
 import json
 import time

@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test playbook monitoring beside a group and a gateway: first with an owner's Prometheus operator, then its own stack.
 
@@ -7,8 +6,6 @@ One lab, in the order of this file. Prometheus, Alertmanager and node-exporter a
 operator are built from their modules, and the operator is installed by its own manifests. The lab has no GPU, so DCGM's
 exporter is simulated; Grafana is no Debian package.
 """
-
-from __future__ import annotations
 
 import json
 import re

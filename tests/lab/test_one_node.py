@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test one GPU node in this order: no nvidia runtime, thresholds of its disk, a stuck group, a full disk."""
-
-from __future__ import annotations
 
 import json
 from collections.abc import Callable

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Deploy and serve with the previous release, then run this tree's playbooks over it, on two nodes.
 
 The previous release is the newest tag, or this commit while there is none. A client sends requests all the time.
 """
-
-from __future__ import annotations
 
 import subprocess
 import sys

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test with the real API server which pods of each RDMA mode each Pod Security level admits, and that every
 manifest of the roles passes strict validation.
 
 GB10_TEST_LAB names the state directory of a lab whose cluster already runs; without it the test starts its own lab.
 """
-
-from __future__ import annotations
 
 import json
 import os

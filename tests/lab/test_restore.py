@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a backup is restored to a server and an agent that were reset and installed again.
 
 The new installation has another CA, other tokens and other node passwords than the backup. test_servers.py does the
 same with three servers.
 """
-
-from __future__ import annotations
 
 import io
 import tarfile

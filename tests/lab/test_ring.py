@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve one group on the three hosts of a ring without a switch, from the example inventory as it stands."""
-
-from __future__ import annotations
 
 import json
 import os

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve one group on a ring of four whose cables join cage 0 to cage 0 and cage 1 to cage 1, by the map of its cables.
 
 The simulated SGLang joins ranks by their subnets. Whether NCCL does so with joined ports is not tested here.
 """
-
-from __future__ import annotations
 
 import json
 import re

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test three servers with embedded etcd, two of them GPU nodes, with the collection's playbooks: the growth from one
 server with SQLite, custom networks, the CIS settings, the embedded mirror's files, a backup that is restored, also
 after a reset and a new installation, and a reset.
 """
-
-from __future__ import annotations
 
 import ipaddress
 import json

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test serving on the lab's real Kubernetes: groups are replaced, killed, frozen, drained, run side by side, stopped.
 
 One lab of two nodes, in the order of this file. After each disturbance the group becomes ready and passes the
 transport gate; the seconds until then are printed (``pytest -s`` or the report of a failure).
 """
-
-from __future__ import annotations
 
 import json
 import re

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve a tiny random model with real SGLang and the same playbook, as two ranks on the CPUs of two lab hosts.
 
 Its image is built once from published packages (lab/sglang-cpu). A CPU cannot run NCCL,
 so playbook verify must fail here.
 """
-
-from __future__ import annotations
 
 import json
 import subprocess

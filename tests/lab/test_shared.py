@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve on a cluster with rules: a registry with a password, a quota, a policy that demands labels, a low priority.
 
 One lab of two nodes, in the order of this file. The registry is simulated. Quota, policy, priority and Pod Security
 are those of a real API server.
 """
-
-from __future__ import annotations
 
 import json
 import re

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test a group of four ranks whose sidecars get slow answers, no answers or resets from the API server.
 
 A program on each node stands between the pod of the group and the API server. The kubelets still reach the API server.
 """
-
-from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator

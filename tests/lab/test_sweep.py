@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a sweep of six cells on the lab's real Kubernetes; its controller is killed once and interrupted once.
 
 One cell is refused, the image resolves one to the engine of another, one crashes, one has broken output, and two are
 healthy.
 """
-
-from __future__ import annotations
 
 import json
 import os

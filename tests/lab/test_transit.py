@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Let the hosts of a ring of four reach each other over the hosts between them, and undo it. No Kubernetes."""
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test role nccl_verify on live pods: its proof, every fault that the lab can inject, and the comparison with TCP.
 
 One lab of two nodes, in the order of this file; every test removes its fault. Faults are injected by
 changing the running group, because the serving plan refuses to deploy most of them.
 """
-
-from __future__ import annotations
 
 import json
 import re

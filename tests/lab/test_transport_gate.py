@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the readiness gate on live pods: what takes the head out of the Service, and what brings it back.
 
 One lab of two nodes, in the order of this file; every test removes its fault.
 """
-
-from __future__ import annotations
 
 import json
 import re

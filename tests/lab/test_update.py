@@ -1,10 +1,7 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test playbook update on two hosts with simulated kernels in a local APT repository: refused, good, interrupted, and
 one that steps back. GRUB and the kernels are simulated, APT, dpkg, systemd and the reboots are real."""
-
-from __future__ import annotations
 
 from collections.abc import Callable
 

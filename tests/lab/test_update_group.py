@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test playbook update on two Kubernetes nodes that serve a group, which is proved after each node or once.
 
@@ -7,8 +6,6 @@ A controller is lost during a proof; a proof fails, because the RDMA devices cou
 
 test_update.py tests what update does on hosts without Kubernetes. Kernels and GRUB are simulated in both.
 """
-
-from __future__ import annotations
 
 import json
 import re

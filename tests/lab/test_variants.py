@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what the playbooks say about unusual machines: .local names, one layer-2 domain, a small disk.
 
 One lab, in the order of this file; the DHCP server is in test_fabric_delivered.py, a full disk in test_one_node.py.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test on the lab's Kubernetes that the image judges its command lines before a running group is stopped.
 
 The image is simulated; its parser is that of the release. One lab, in the order of this file.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 

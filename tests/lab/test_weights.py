@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Fetch a model on four nodes: one download, three copies over the fabric, and everything that can go wrong meanwhile.
 
 One lab, in the order of this file.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json

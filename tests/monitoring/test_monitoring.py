@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test alerts with promtool, and every query with a real Prometheus.
 
 The metrics of hosts are those of a real node-exporter, those of ranks come from the sidecar's own code and from
 a page of a real SGLang, and the others from samples/page.prom.
 """
-
-from __future__ import annotations
 
 import contextlib
 import json

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The small faults that a file of Python can have, one change of its syntax tree each."""
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Iterator

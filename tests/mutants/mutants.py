@@ -15,8 +15,6 @@ noticed faults is a lower bound.
 ``tests/record/mutants.json``.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

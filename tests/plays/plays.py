@@ -8,8 +8,6 @@ what it covers: paths in ``COVERS`` of a Python file, or in a comment ``# Covers
 content of these paths or of the play is not the one that it passed with.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import fcntl

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Install the pip that ansible-test needs into an empty virtual environment, from the package index.
 
 ansible-test downloads its bootstrap script from a server that a machine behind a package mirror cannot reach.
 If its cache has a script of that name, it uses that one.
 """
-
-from __future__ import annotations
 
 import ensurepip
 import importlib.util

@@ -7,8 +7,6 @@ refuses: the rules' own cases, and launches in JSON files (lists of objects with
 ``release``, ``flags`` or ``argv``, ``arch``, ``quantization``). It prints one JSON object per rule and line.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

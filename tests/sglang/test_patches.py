@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test runtime patches on the real files of releases that need them and of releases that no longer do."""
-
-from __future__ import annotations
 
 import re
 import shutil

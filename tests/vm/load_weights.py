@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Load a checkpoint with SGLang's own file model_loader/weight_utils.py: load_weights.py DIRECTORY BEGIN.
 
@@ -10,8 +9,6 @@ and then copies each tensor that the iterator yields. The other modules of SGLan
 takes ten minutes of an emulated machine. The lines are those with which SGLang's ModelRunner begins and ends a load;
 front_door.py, which runs this program, reads them.
 """
-
-from __future__ import annotations
 
 import importlib.util
 import logging

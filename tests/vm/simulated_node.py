@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a virtual machine runs in place of Kubernetes and SGLang; standard library only.
 
@@ -7,8 +6,6 @@
 part: each pod is a unit rank@NUMBER, which a deletion ends and starts again. ``server`` takes memory as CUDA does: only
 free memory. ``hog`` takes memory fast until little is available, then slowly.
 """
-
-from __future__ import annotations
 
 import argparse
 import json

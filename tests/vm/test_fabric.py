@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the fabric roles with real SR-IOV, GID tables, netplan, reboots and RDMA verbs.
 
 The tests build on each other, in the order of this file, because a boot under emulation takes almost a minute.
 """
-
-from __future__ import annotations
 
 import json
 import re

@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Load a checkpoint of 4 GiB with SGLang's own loader on a host of 6 GiB: with mmap it fits, without it does not.
 
@@ -8,8 +7,6 @@ of the machine, in which the rank is about to load.
 Real: the host and its kernel, sshd, the start of a rank with its watch of the load, SGLang's loader and PyTorch.
 Simulated by load_weights.py: the rest of the server. The host has no other guard: role node_tuning has not run.
 """
-
-from __future__ import annotations
 
 import json
 import shutil

@@ -1,12 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test three machines in a ring: RDMA on the cable of every pair, LLDP with the packaged lldpd, and transit in a chain.
 
 The tests build on each other, in the order of this file.
 """
-
-from __future__ import annotations
 
 import json
 import time

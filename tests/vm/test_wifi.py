@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test hosts whose only uplink is Wi-Fi; NetworkManager renders netplan, as on a Spark that was set up without a cable.
 
 Real: NetworkManager, wpa_supplicant, hostapd and the kernel's wireless stack. Simulated: the radios (mac80211_hwsim).
 The tests build on each other, in the order of this file.
 """
-
-from __future__ import annotations
 
 import json
 import re
