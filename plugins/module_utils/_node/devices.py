@@ -85,13 +85,8 @@ def _port(sysfs: Path, pf: Pf, addresses: list[Address], master: str | None) -> 
     device = netdev / "device"
     driver = device / "driver"
     rdma = sysfs / "class/infiniband" / (pf.rdma_device or "-")
-    return {
-        "name": pf.name,
-        "pci_address": pf.pci_address,
-        "total_vfs": pf.total_vfs,
-        "num_vfs": pf.num_vfs,
-        "rdma_device": pf.rdma_device,
-        "max_mtu": pf.max_mtu,
+    found = {
+        **vars(pf),
         "driver": driver.readlink().name if driver.is_symlink() else None,
         "driver_version": read_text(sysfs / "module/mlx5_core/version"),
         "firmware": read_text(rdma / "fw_ver"),
@@ -107,6 +102,7 @@ def _port(sysfs: Path, pf: Pf, addresses: list[Address], master: str | None) -> 
         "addresses": addresses,
         "master": master,
     }
+    return cast(Port, found)
 
 
 def _gts(text: str | None) -> float | None:

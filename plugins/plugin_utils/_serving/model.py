@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, Transport
 
+from .._controller.options import from_options
 from .._sglang.profile import ResolvedProfile
 
 SCHEMA = 1
@@ -334,26 +335,16 @@ def to_serving(resolved: ResolvedProfile, options: Mapping[str, Any]) -> Profile
         for name in repositories(resolved):
             staged = staged_path(name, models_dir)
             argv, path = [staged if word == name else word for word in argv], staged if name == path else path
-    return Profile(
-        name=resolved.name,
-        preset=resolved.preset,
-        sglang_version=resolved.sglang_version,
-        image=resolved.image,
+    return from_options(
+        Profile,
+        {**vars(resolved), **resolved.topology},
         model_path=path,
         paths=tuple(name for name in _models(resolved) if name.startswith("/")),
         revision=str(resolved.model.get("revision") or ""),
-        nodes=resolved.topology["nodes"],
-        tp=resolved.topology["tp"],
-        pp=resolved.topology["pp"],
-        ep=resolved.topology["ep"],
-        argv=tuple(argv),
-        env=resolved.env,
+        argv=argv,
         patches=tuple(Patch(**patch) for patch in resolved.patches),
-        models=tuple(repositories(resolved)),
+        models=repositories(resolved),
         revisions=revisions(resolved),
-        memory=tuple(resolved.memory["lines"]),
+        memory=resolved.memory["lines"],
         load=_load(resolved.memory),
-        swap_gib=resolved.swap_gib,
-        stuck_after=resolved.stuck_after,
-        nccl=resolved.nccl,
     )

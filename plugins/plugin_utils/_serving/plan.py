@@ -16,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.fallback import MAIN, Status
 
 from .._controller.data import Rules
+from .._controller.options import from_options
 from .._fabric.attachments import sriov_resource
 from .._sglang.memory import two_digits
 from .._sglang.models import GPUS, described
@@ -52,31 +53,14 @@ def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Set
     cabling = (
         Cabling(dict.fromkeys(settings.nodes, names), True, True) if names else Cabling.of(fabric or {}, settings.nodes)
     )
-    plan = Plan(
-        instance=settings.instance,
+    plan = from_options(
+        Plan,
+        {**vars(settings), **vars(profile)},
         profile=profile.name,
-        preset=profile.preset,
-        namespace=settings.namespace,
-        sglang_version=profile.sglang_version,
-        image=profile.image,
-        model_path=profile.model_path,
-        rdma_mode=settings.rdma_mode,
-        transport=settings.transport,
-        vf_index=settings.vf_index,
         service=Service(settings.instance, settings.port),
         expect=_expect(cabling, profile, settings),
-        patches=profile.patches,
-        paths=profile.paths,
-        models=profile.models,
-        revisions=profile.revisions,
-        models_dir=settings.models_dir,
-        memory=profile.memory,
-        load=profile.load,
-        swap_gib=profile.swap_gib,
-        stuck_after=profile.stuck_after,
         mtu=0 if names else (fabric or {}).get("mtu", 0),
         gpu=described(settings.platform, settings.gpus_per_node) if settings.platform in GPUS else {},
-        ssh=settings.ssh,
     )
     if (fabric is None and not names) or has_errors(findings):
         return plan, findings

@@ -227,7 +227,7 @@ def _started_by(words: Sequence[str], found: Source) -> Source:
         elif (
             word.rpartition("/")[2] in RUNNERS
             and not found.image
-            and {"run", "exec"} & set(takewhile(lambda word: not END_OF_COMMAND.fullmatch(word), rest))
+            and not {"run", "exec"}.isdisjoint(takewhile(lambda word: not END_OF_COMMAND.fullmatch(word), rest))
         ):
             _container(found, rest)
         elif word not in ("env", "exec", "sudo", "nohup"):
