@@ -43,7 +43,8 @@ class ActionModule(ControllerAction):
             path = f"{directory}/{last.profile}.yml"
             files[path] = head + yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=120)
             lines += [f"presets in {path} (use them with -e gb10_profile_dirs=['{directory}'])", *winners]
-        changed = {Path(name): text for name, text in files.items() if not _holds(Path(name), text)}
+        there = {name: Path(name).read_text(encoding="utf-8") for name in files if Path(name).exists()}
+        changed = {Path(name): text for name, text in files.items() if there.get(name) != text}
         for target, text in changed.items() if not self._task.check_mode else ():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
@@ -53,7 +54,3 @@ class ActionModule(ControllerAction):
             "lines": lines,
             "msg": "\n".join([*lines, f"Report: {dest}.html"]),
         }
-
-
-def _holds(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text(encoding="utf-8") == text

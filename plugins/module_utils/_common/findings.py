@@ -50,12 +50,17 @@ class Finding:
         """Return the finding as plain data, ready for JSON."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    @property
+    def sentences(self) -> list[str]:
+        """Return what is wrong, and what to do."""
         place = f"{self.where}: " if self.where else ""
         shown = "" if self.value is None else f" = {clip(repr(self.value), 200)}"
         reason, key = clip(self.reason), clip(self.key, 200)
         end = "" if reason.endswith((".", "?")) else "."
-        return f"{self.severity}: {place}{key}{shown}: {reason}{end} {clip(self.remedy)} [{self.rule}]"
+        return [f"{self.severity}: {place}{key}{shown}: {reason}{end}", f"{clip(self.remedy)} [{self.rule}]"]
+
+    def __str__(self) -> str:
+        return " ".join(self.sentences)
 
 
 @dataclass(frozen=True)

@@ -298,14 +298,6 @@ def _change(report: Report, row: Row, workload: str) -> str:
     return f"{mean / base - 1:+.1%}" if counts and mean and base else ""
 
 
-def _counted(outcome: Mapping[str, int]) -> str:
-    return f"{outcome.get('ok', 0)}/{outcome.get('failed', 0)}" if outcome else ""
-
-
-def _ended(finishes: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {n}" for reason, n in finishes.items())
-
-
 def figures_table(report: Report) -> list[list[str]]:
     """Return all other figures, one line per workload and cell, without empty columns.
 
@@ -318,7 +310,9 @@ def figures_table(report: Report) -> list[list[str]]:
     for workload in dict.fromkeys([*report.workloads, *(key[0] for r in report.rows for key in r.figures)]):
         for row in report.rows:
             cells = [_change(report, row, workload), *(_shown(row, workload, c) for c in columns)]
-            cells += [_counted(row.outcomes.get(workload, {})), _ended(row.finishes.get(workload, {}))]
+            outcome, finishes = row.outcomes.get(workload), row.finishes.get(workload, {})
+            cells.append(f"{outcome.get('ok', 0)}/{outcome.get('failed', 0)}" if outcome else "")
+            cells.append(", ".join(f"{reason} {n}" for reason, n in finishes.items()))
             if any(cells):
                 lines.append([traffic(workload), row.name, *cells])
     return _without_empty_columns([head, *lines]) if lines else []

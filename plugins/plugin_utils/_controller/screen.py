@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, clip, cut, merge_places
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, cut, merge_places
 
 HEIGHT = 25
 """Most lines of a screen: the default size of a terminal is 80 columns of 24 or 25 lines."""
@@ -215,14 +215,7 @@ def render_in_order(findings: Iterable[Finding], width: int) -> str:
 
 
 def _lines(finding: Finding, width: int) -> list[str]:
-    where = f"{finding.where}: " if finding.where else ""
-    value = "" if finding.value is None else f" = {clip(repr(finding.value), 200)}"
-    reason = clip(finding.reason)
-    end = "" if reason.endswith((".", "?")) else "."
-    texts = [f"{finding.severity}: {where}{clip(finding.key, 200)}{value}: {reason}{end}"]
-    texts.append(f"{clip(finding.remedy)} [{finding.rule}]".strip())
-    if finding.place:
-        texts.append(f"Set in {finding.place}.")
+    texts = finding.sentences + ([f"Set in {finding.place}."] if finding.place else [])
     return [
         line
         for number, text in enumerate(texts)

@@ -250,7 +250,7 @@ class Inventory:
 def compose(machines: Sequence[Machine]) -> Inventory:
     """Return the inventory of machines; in a ring the order of the cables is that of the hosts."""
     names = [machine.hostname for machine in machines]
-    if len(set(names)) < len(names) or not all(map(_usable, names)):
+    if len(set(names)) < len(names) or not all(_NAME.fullmatch(name) and name not in RESERVED for name in names):
         names = [f"spark{number}" for number in range(1, len(machines) + 1)]
     by_name = dict(zip(names, machines, strict=True))
     ports = ports_of({name: machine.ports for name, machine in by_name.items()})
@@ -276,10 +276,6 @@ def compose(machines: Sequence[Machine]) -> Inventory:
         **_serving(machines[0].platform, fitting["group"]["gb10_fabric_topology"], order, pair),
     }
     return Inventory(group, hosts)
-
-
-def _usable(name: str) -> bool:
-    return bool(_NAME.fullmatch(name)) and name not in RESERVED
 
 
 def _order(ports: Sequence[Port], names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

@@ -170,7 +170,8 @@ def plan_share(
             findings.append(_finding("models.listing", None, key=repo, reasons=_errors(stocks, repo)))
             continue
         listings[repo] = agreed
-        others = [name for name, listing in known.items() if not _same(listing, agreed)]
+        wanted = agreed.commit, set(agreed.files)
+        others = [name for name, listing in known.items() if (listing.commit, set(listing.files)) != wanted]
         if others:
             source = "the controller" if (own or {}).get(repo) else next(iter(known))
             findings.append(_finding("models.disagree", None, ", ".join(others), key=repo, source=source))
@@ -200,10 +201,6 @@ def plan_share(
     )
     needed = needed and not has_errors(findings)
     return SharePlan(nodes, needed, rounds, _table(listings, nodes)), sort_findings(findings)
-
-
-def _same(one: Listing, other: Listing) -> bool:
-    return one.commit == other.commit and set(one.files) == set(other.files)
 
 
 def _left(stock: Stock, listings: Mapping[str, Listing]) -> int:

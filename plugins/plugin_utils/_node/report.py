@@ -76,7 +76,8 @@ def compare_hosts(hosts: Sequence[Host]) -> Iterator[tuple[str, Fault]]:
         yield from _differ(rule, what, [(read(host), host.name) for host in nodes])
     yield from _memory(nodes)
     yield from _differ(ARGUMENTS, "kernel arguments", _arguments(nodes))
-    ports = [(pf["firmware"], f"{host.name} {pf['name']}") for host in nodes for pf in _planned(host)]
+    planned = [(host, pf) for host in nodes for pf in host.known["pfs"] if pf["name"] in host.pfs]
+    ports = [(pf["firmware"], f"{host.name} {pf['name']}") for host, pf in planned]
     yield from _differ(FIRMWARE, "NIC firmware", ports)
 
 
@@ -97,10 +98,6 @@ def _memory(nodes: Sequence[Host]) -> Iterator[tuple[str, Fault]]:
             f"{kib / 2**20:.0f} GiB on {name}" for name, kib in sorted(known.items(), key=lambda one: one[1])
         )
         yield MEMORY, {"value": shown, "what": "memory"}
-
-
-def _planned(host: Host) -> Iterator[Mapping[str, Any]]:
-    return (pf for pf in host.known["pfs"] if pf["name"] in host.pfs)
 
 
 def _differ(rule: str, what: str, told: Sequence[tuple[str | None, str]]) -> Iterator[tuple[str, Fault]]:
@@ -276,7 +273,8 @@ def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: It
     The severities are those that the user set. Missing privileges on a host come first, because they make all other
     facts of that host unknown.
     """
-    between = [*_between(hosts), *_find_twins(hosts)]
+    compared = (make_finding(rule, "", fault) for rule, fault in (*compare_hosts(hosts), *compare_rates(hosts)))
+    between = [*compared, *_find_twins(hosts)]
     found = [*others, *between, *(one for host in hosts for one in check_host(host))]
     found = sort_findings([*_check_severities(severities), *weigh_findings(found, severities)])
     return sorted(found, key=lambda one: one.rule not in PRIVILEGES)
@@ -311,10 +309,6 @@ def _find_twins(hosts: Iterable[Host]) -> Iterator[Finding]:
     for names in machines.values():
         if len(names) > 1:
             yield make_finding("preflight.host.twins", ", ".join(names), {"value": None})
-
-
-def _between(hosts: Sequence[Host]) -> Iterator[Finding]:
-    return (make_finding(rule, "", fault) for rule, fault in (*compare_hosts(hosts), *compare_rates(hosts)))
 
 
 def format_report(hosts: Sequence[Host], findings: Sequence[Finding], width: int) -> str:

@@ -220,16 +220,12 @@ def _title(
     waited: float,
 ) -> str:
     if tcp:
-        who = _named(tcp, total)
+        who = names([f"rank {rank['rank']}" for rank in tcp], total)
         verb = "talks" if len(tcp) == 1 else "talk"
         return f"{who[0].upper()}{who[1:]} of group {instance} {verb} TCP instead of RoCE, so the group does not serve."
     number = len(troubled) + len(missing)
     verb = "is" if number == 1 else "are"
     return f"Group {instance} does not start: {number} of {total} ranks {verb} not ready after {waited:.0f} s."
-
-
-def _named(ranks: Sequence[Mapping[str, Any]], total: int) -> str:
-    return names([f"rank {rank['rank']}" for rank in ranks], total)
 
 
 def _on_tcp(troubled: Sequence[Mapping[str, Any]], causes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -225,7 +225,11 @@ def judge(found: Mapping[str, Any], wanted: Wanted) -> Report:
     if wanted.runtime_class and "runtime_classes" not in unread and wanted.runtime_class not in names:
         findings.append(_finding("existing.runtime.missing", wanted.runtime_class, present=_list(names)))
     # K3s enforces policies itself.
-    if not (found["distribution"] == "K3s" or "daemon_sets" in unread or _named(found, _POLICIES)):
+    if not (
+        found["distribution"] == "K3s"
+        or "daemon_sets" in unread
+        or any(_has(each, _POLICIES) for each in found["daemon_sets"])
+    ):
         findings.append(_finding("existing.policies.unknown", None))
     unknown = [f"The kubeconfig may not read {name.replace('_', ' ')}, so they were not checked." for name in unread]
     if wanted.networks and not wanted.ssh:
@@ -331,10 +335,6 @@ def _parts(found: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
 def _has(daemon_set: Mapping[str, Any], words: Sequence[str]) -> bool:
     text = " ".join([daemon_set["name"], *daemon_set["images"]]).lower()
     return any(word in text for word in words)
-
-
-def _named(found: Mapping[str, Any], words: Sequence[str]) -> list[Mapping[str, Any]]:
-    return [each for each in found["daemon_sets"] if _has(each, words)]
 
 
 def _used(found: Mapping[str, Any]) -> Iterator[str]:

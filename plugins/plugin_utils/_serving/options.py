@@ -491,14 +491,12 @@ def find_needs(options: Mapping[str, Any]) -> Needs | None:
         nodes=tuple(options["nodes"] or options["candidates"][: int(known[0].topology["nodes"])]),
         profile=f"{known[0].name}/{known[0].preset}",
         images={resolved.image: max(resolved.image_gb or 0.0, IMAGE_GB) * 1e9 / 2**30 for resolved in known},
-        models={_directories(resolved): _weights(resolved) for resolved in known},
+        models={
+            tuple(repo.replace("/", "--") for repo in repositories(resolved)): _weights(resolved) for resolved in known
+        },
         models_dir=options["models_dir"],
         swap_gib=max(resolved.swap_gib for resolved in known),
     )
-
-
-def _directories(resolved: ResolvedProfile) -> tuple[str, ...]:
-    return tuple(repo.replace("/", "--") for repo in repositories(resolved))
 
 
 def _weights(resolved: ResolvedProfile) -> float:

@@ -224,11 +224,7 @@ def _started_by(words: Sequence[str], found: Source) -> Source:
         elif ASSIGNMENT.match(word):
             _variable(found, word)
             named.append(word.partition("=")[0])
-        elif (
-            word.rpartition("/")[2] in RUNNERS
-            and not found.image
-            and not {"run", "exec"}.isdisjoint(takewhile(lambda word: not END_OF_COMMAND.fullmatch(word), rest))
-        ):
+        elif word.rpartition("/")[2] in RUNNERS and not found.image and {"run", "exec"} & set(_until_end(rest)):
             _container(found, rest)
         elif word not in ("env", "exec", "sudo", "nohup"):
             command.append(word)
@@ -242,6 +238,10 @@ def _started_by(words: Sequence[str], found: Source) -> Source:
         if length > LONGEST_COMMAND:
             raise ValueError(f"with its variables the command has more than {LONGEST_COMMAND} characters. Shorten it")
     return found
+
+
+def _until_end(words: Sequence[str]) -> list[str]:
+    return list(takewhile(lambda word: not END_OF_COMMAND.fullmatch(word), words))
 
 
 def _variable(found: Source, text: str) -> None:
