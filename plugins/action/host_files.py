@@ -39,6 +39,7 @@ READING = (
     "k3s_service_info",
     "model_stock_info",
     "pf_info",
+    "preflight_info",
     "roce_gid_info",
 )
 # Modules that are asked in check mode first
@@ -200,29 +201,29 @@ class ActionModule(ActionBase):
             # content with a line feed. The module cannot switch that off: Ansible overwrites what it gives to
             # AnsibleModule.
             known = {**known, "ansible_no_target_syslog": True}
-        told = self._without_library(known)
+        found = known.get("ansible_python_interpreter")
+        found = found or (known.get("ansible_facts") or {}).get("discovered_interpreter_python")
+        told = without_library(self, str(self._templar.template(found)) if found else "")
         return result | (self._execute_module(task_vars=known) if told is None else told)
 
-    def _without_library(self, known: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result of a module that succeeds, and of one that converges if it changes nothing; else None."""
-        task, name = self._task, self._task.action.rpartition(".")[2]
-        check = bool(task.check_mode) or name in CONVERGING
-        if name not in READING + CONVERGING and task.args.get("state") != READ.get(name, "none"):
-            return None
-        facts = known.get("ansible_facts") or {}
-        found = known.get("ansible_python_interpreter") or facts.get("discovered_interpreter_python")
-        python = str(self._templar.template(found)) if found else ""
-        foreign = task.delegate_to or task.async_val or any(task.environment or [])
-        if foreign or not python.startswith("/") or not self._is_pipelining_enabled("new"):
-            return None
-        module = f"{OWN}plugins.modules.{name}"
-        options = validated(importlib.import_module(module).main, task.args)
-        if options is None:
-            return None
-        words = ", ".join(map(ascii, (module, shipped(name), json.dumps(options.values), check)))
-        done = self._low_level_execute_command(f"{shlex.quote(python)} -", in_data=f"{BEGIN}main({words})\n".encode())
-        told = settled(done, options.secrets)
-        return None if told and told["changed"] and name in CONVERGING else told
+
+def without_library(action: ActionBase, python: str) -> dict[str, Any] | None:
+    """Return the result of a module that succeeds, and of one that converges if it changes nothing; else None."""
+    task, name = action._task, action._task.action.rpartition(".")[2]
+    check = bool(task.check_mode) or name in CONVERGING
+    if name not in READING + CONVERGING and task.args.get("state") != READ.get(name, "none"):
+        return None
+    foreign = task.delegate_to or task.async_val or any(task.environment or [])
+    if foreign or not python.startswith("/") or not action._is_pipelining_enabled("new"):
+        return None
+    module = f"{OWN}plugins.modules.{name}"
+    options = validated(importlib.import_module(module).main, task.args)
+    if options is None:
+        return None
+    words = ", ".join(map(ascii, (module, shipped(name), json.dumps(options.values), check)))
+    done = action._low_level_execute_command(f"{shlex.quote(python)} -", in_data=f"{BEGIN}main({words})\n".encode())
+    told = settled(done, options.secrets)
+    return None if told and told["changed"] and name in CONVERGING else told
 
 
 def settled(done: Mapping[str, Any], secrets: Iterable[str]) -> dict[str, Any] | None:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible import constants as C
 from ansible.errors import AnsibleError
+from ansible.executor.interpreter_discovery import discover_interpreter
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.cluster.plugins.action.host_files import without_library
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import error_of
 
 UNSENT = "could not be sent to remote host"
@@ -24,9 +27,9 @@ class ActionModule(ActionBase):
         """Return the facts, or with ``keep_unread`` a result whose fact ``gb10_preflight_unread`` has the error."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         if not boolean(self._task.args.get("keep_unread", False)):
-            return result | self._execute_module(task_vars=task_vars)
+            return result | self._read(task_vars or {})
         try:
-            read: dict[str, Any] = self._execute_module(task_vars=task_vars)
+            read = self._read(task_vars or {})
         except AnsibleError as error:
             read = {"failed": True, "msg": str(error)}
         if not read.get("failed"):
@@ -45,6 +48,23 @@ class ActionModule(ActionBase):
         }
         facts = {"gb10_preflight": None, "gb10_preflight_unread": unread}
         return result | {"changed": False, "ansible_facts": facts, "msg": f"the host could not be read: {told}"}
+
+    def _read(self, known: dict[str, Any]) -> dict[str, Any]:
+        """Return what the module returns, without Ansible's library if the host has a usual Python."""
+        facts = known.get("ansible_facts") or {}
+        given = known.get("ansible_python_interpreter") or facts.get("discovered_interpreter_python")
+        mode = C.config.get_config_value("INTERPRETER_PYTHON", variables=known)
+        found = ""
+        if not given and mode in ("auto", "auto_silent"):
+            # This is the first task of a run of site, and Ansible would look for Python now.
+            found = discover_interpreter(self, "python", mode, known)
+        python = str(self._templar.template(given)) if given else found
+        told = without_library(self, python)
+        if told is None or not isinstance(told.get("ansible_facts"), dict):
+            return dict(self._execute_module(task_vars=known))
+        if found:
+            told["ansible_facts"]["discovered_interpreter_python"] = found
+        return told
 
     def _low_level_execute_command(self, *words: Any, **options: Any) -> Any:
         """Run a command, and keep the first line that the shell of the login printed before the module's JSON."""

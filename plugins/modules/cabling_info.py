@@ -93,7 +93,7 @@ def look(port: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
     if not port["carrier"]:
         return seen
     name = port["name"]
-    command = ["ping", "-6", "-n", "-c", "3", "-i", "0.3", "-W", "1", f"ff02::1%{name}"]
+    command = ["ping", "-6", "-n", "-c", "3", "-i", "0.1", "-W", "1", f"ff02::1%{name}"]
     answers = set(_ANSWER.findall(system.run(command, check=False).stdout))
     known = {entry["dst"]: entry for entry in system.run_json(["ip", "-6", "-j", "neighbour", "show", "dev", name])}
     found = sorted(
@@ -109,7 +109,7 @@ def look(port: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
 
 def _passes(address: str, name: str, mtu: int) -> bool:
     size = str(mtu - IPV6_HEADERS)
-    command = ["ping", "-6", "-n", "-q", "-M", "do", "-s", size, "-c", "2", "-i", "0.3", "-W", "1", f"{address}%{name}"]
+    command = ["ping", "-6", "-n", "-q", "-M", "do", "-s", size, "-c", "2", "-i", "0.1", "-W", "1", f"{address}%{name}"]
     return system.run(command, check=False).returncode == 0
 
 

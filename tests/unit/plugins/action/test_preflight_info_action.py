@@ -10,6 +10,13 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.gb10.cluster.plugins.action import preflight_info
 
 
+@pytest.fixture(autouse=True)
+def without_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Ansible run the module, as it does on a host whose Python it does not find."""
+    monkeypatch.setattr(preflight_info, "discover_interpreter", lambda *_words: "")
+    monkeypatch.setattr(preflight_info, "without_library", lambda _action, _python: None)
+
+
 def run(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Any]:
     def unreachable(_self: object, **_options: Any) -> dict[str, Any]:
         raise AnsibleConnectionFailure("Host key verification failed.")
@@ -82,3 +89,26 @@ def test_what_the_login_prints_before_the_answer_is_a_fact(
     monkeypatch.setattr(preflight_info.ActionBase, "_low_level_execute_command", lambda *_words: {"stdout": stdout})
     monkeypatch.setattr(preflight_info.ActionModule, "_execute_module", read)
     assert action.run(None, {})["ansible_facts"]["gb10_preflight_unread"] == ({"printed": printed} if printed else {})
+
+
+@pytest.mark.parametrize("told", [{"gb10_preflight": {}}, None, []], ids=["facts", "none", "no facts"])
+def test_the_first_task_of_a_run_finds_python_and_tells_it(monkeypatch: pytest.MonkeyPatch, told: Any) -> None:
+    action = preflight_info.ActionModule.__new__(preflight_info.ActionModule)
+    action._task = SimpleNamespace(args={"keep_unread": True})
+    modules: list[str] = []
+
+    def read(_self: object, **_options: Any) -> dict[str, Any]:
+        modules.append("run")
+        return {"ansible_facts": {"gb10_preflight": {}}}
+
+    asked: list[str] = []
+    monkeypatch.setattr(preflight_info.ActionBase, "run", lambda *_words: {})
+    monkeypatch.setattr(preflight_info.ActionModule, "_execute_module", read)
+    monkeypatch.setattr(
+        preflight_info, "discover_interpreter", lambda *words: asked.append(words[2]) or "/usr/bin/python3"
+    )
+    monkeypatch.setattr(preflight_info, "without_library", lambda _action, _python: {"ansible_facts": told})
+    facts = action.run(None, {})["ansible_facts"]
+    assert asked == ["auto_silent"]
+    assert modules == ([] if isinstance(told, dict) else ["run"])
+    assert facts.get("discovered_interpreter_python") == ("/usr/bin/python3" if isinstance(told, dict) else None)
