@@ -19,11 +19,12 @@ author: The gb10.cluster authors (@gb10)
 """
 
 import re
+from importlib import import_module
 from typing import Any
 
 from ansible import context
 from ansible.plugins.callback import CallbackBase
-from ansible.plugins.loader import filter_loader, test_loader
+from ansible.plugins.loader import filter_loader, lookup_loader, test_loader
 from ansible.template import Templar
 from ansible.utils.color import stringc
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
@@ -33,6 +34,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.files impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import UNKNOWN, error_of, explain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import make_finding
 
+# Imported only for playbooks that plan a group
+PROFILES = "ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile"
 _COLORS = {"error": "red", "warning": "bright purple"}
 _SEVERITY = re.compile(r"^(?:error|warning)(?=: )", re.M)
 # Causes by which a task fails. The words of the others also occur in errors of a task that ran on the host.
@@ -60,6 +63,11 @@ class CallbackModule(CallbackBase):
             # Otherwise each process that Ansible forks for a task loads them for its first condition, in 0.03 s of CPU.
             for loader in (filter_loader, test_loader):
                 list(loader.all())
+            for name in ("env", "file"):
+                lookup_loader.get(f"ansible.builtin.{name}")
+            # Four processes of a run of site plan or compare with it.
+            if "serving" in play.vars.get("needed_plans", ()):
+                import_module(PROFILES).Library.load()
         self._play = play
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
