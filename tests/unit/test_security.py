@@ -7,7 +7,9 @@ A sentence that changes has to be compared with its tests again.
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -156,3 +158,19 @@ def test_backups_are_readable_by_their_owner_only() -> None:
     text = (ROOT / "roles" / "k3s" / "tasks" / "backup.yml").read_text(encoding="utf-8")
     assert text.count('mode: "0600"') >= 1
     assert not set(re.findall(r'mode: "?(\d+)', text)) - {"0600", "0700"}
+
+
+def tasks(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield all tasks of a file, also those in blocks."""
+    for task in node or []:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from tasks(task.get(part))
+
+
+def test_no_task_shows_what_it_writes_into_a_secret() -> None:
+    files = [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml")]
+    found = [task for path in files for task in tasks(yaml.safe_load(path.read_text(encoding="utf-8")))]
+    writing = [task for task in found if "stringData" in str({key: task[key] for key in task if key != "block"})]
+    assert len(writing) == 3  # the hub's token, the gateway's key, and passwords of the monitoring
+    assert [task["name"] for task in writing if task.get("no_log") is not True] == []
