@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import descending
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
@@ -40,12 +38,6 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the objects. The values of secrets are only used to see whether they are set."""
-        percent = options["memory_guard_percent"]
-        if not descending(percent):
-            raise AnsibleActionFail(
-                f"sglang_memory_guard_percent = {percent}: the group would be stopped without a warning, or never. "
-                "Give two numbers below 50, the larger one first."
-            )
         plan = _as_wanted(Plan.from_dict(options["plan"]), options)
         fallback: Fallback | None = None
         if options["plan"].get("fallback"):

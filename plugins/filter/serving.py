@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings, plain
@@ -33,14 +33,9 @@ def serving_obstacles(
     return findings.as_dicts(found)
 
 
-def serving_unknown(accounts: list[dict[str, Any]], instance: str, namespace: str) -> list[dict[str, Any]]:
-    """Return why the group is not found."""
-    return findings.as_dicts(obstacles.unknown_group(accounts, instance, namespace))
-
-
-def serving_replaced(objects: list[dict[str, Any]], ranks: list[dict[str, Any]], instance: str) -> list[dict[str, Any]]:
-    """Return that another run has replaced the group since its objects were applied."""
-    return findings.as_dicts(obstacles.replaced(objects, ranks, instance))
+def found_by(check: Callable[..., Iterable[findings.Finding]]) -> Callable[..., list[dict[str, Any]]]:
+    """Return a filter that returns what a check finds."""
+    return lambda *given, **named: findings.as_dicts(check(*given, **named))
 
 
 def serving_taken(plan: dict[str, Any], workloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -114,8 +109,8 @@ class FilterModule:
             "serving_requests": serving_requests,
             "serving_served": summary.served,
             "serving_instance": instance_name,
-            "serving_unknown": serving_unknown,
-            "serving_replaced": serving_replaced,
+            "serving_unknown": found_by(obstacles.unknown_group),
+            "serving_replaced": found_by(obstacles.replaced),
             "serving_taken": serving_taken,
             "serving_differences": serving_differences,
             "serving_obstacles": serving_obstacles,

@@ -98,7 +98,6 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._host import memory_guard, system
-from ansible_collections.gb10.cluster.plugins.module_utils._host.memory_guard import descending
 
 Command = tuple[str, ...]
 
@@ -355,20 +354,11 @@ def spare_swap(meminfo: Path) -> str:
 
 
 def asked(params: dict[str, Any], swap: str = Wanted.swap) -> Wanted:
-    """Return the settings that the options request. Raise HostError for invalid values."""
-    wrong = []
-    percent = params["memory_guard_percent"]
-    if not descending(percent):
-        wrong.append(f"memory_guard_percent = {percent}: give two numbers below 50, the larger one first")
-    if params["swappiness"] is not None and not 0 <= params["swappiness"] <= 200:
-        wrong.append(f"swappiness = {params['swappiness']}: the kernel takes 0 to 200")
-    if params["gpu_clock_mhz"] is not None and not 200 <= params["gpu_clock_mhz"] <= 5000:
-        wrong.append(f"gpu_clock_mhz = {params['gpu_clock_mhz']}: give the clock in MHz, 200 to 5000")
-    if wrong:
-        raise system.HostError(f"Nothing was changed: {'; '.join(wrong)}")
+    """Return the settings that the options request; the check of the inventory refuses impossible ones."""
+    term, kill = params["memory_guard_percent"]
     return Wanted(
         headless=params["headless"],
-        guard=(percent[0], percent[1]) if params["memory_guard"] else None,
+        guard=(term, kill) if params["memory_guard"] else None,
         swap=swap,
         caches=FREE if params["drop_caches"] else None,
         swappiness=params["swappiness"],
