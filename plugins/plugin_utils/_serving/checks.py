@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import V
 from .._controller.data import Rules
 from .._fabric.model import plan_rails, ring_order, shared_rails, unlinked
 from .._node.combinations import describe_holes, find_known
-from .._sglang.profile_files import OWNED_FLAGS, secret_findings
+from .._sglang.profile_files import secret_findings
 from .model import Cable, NetworkAttachment, Profile, Settings
 
 # Decide by which cables ranks reach each other, and whether NCCL can use them.
@@ -296,8 +296,6 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 TRUST_FLAG = "--trust-remote-code"
 
-SECRET_FLAGS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
-
 # front_door.py stands in front of uvicorn with SGLang's own paths. These start another server, or move the paths.
 DOORLESS_FLAGS = frozenset(
     {"--enable-http2", "--fastapi-root-path", "--grpc-mode", "--grpc-port", "--smg-grpc-mode", "--use-ray"}
@@ -422,12 +420,7 @@ def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
 
 
 def _flags(profile: Profile) -> Iterator[Finding]:
-    given = _given(profile)
-    for flag in sorted(given & OWNED_FLAGS):
-        yield _finding("serving.args.owned", None, _place(profile), key=flag)
-    for flag in sorted(given & SECRET_FLAGS):
-        yield _finding("serving.args.secret", None, _place(profile), key=flag)
-    for flag in sorted(given & DOORLESS_FLAGS):
+    for flag in sorted(_given(profile) & DOORLESS_FLAGS):
         yield _finding("serving.args.door", None, _place(profile), key=flag)
 
 

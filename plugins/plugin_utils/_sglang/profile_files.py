@@ -72,9 +72,6 @@ CODE_FLAGS: dict[str, tuple[str, ...]] = {
 """Settings of SGLang, with these values or with any, that a recipe of somebody else must not set: they run code of a
 client, a file or a module, take weights from another server, or send it what clients ask."""
 
-OWNED_FLAGS = frozenset("--" + key.replace("_", "-") for key in OWNERS)
-
-
 RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
 
 SAMPLING = "preferred_sampling_params"
