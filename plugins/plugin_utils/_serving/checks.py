@@ -415,8 +415,6 @@ def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
         asked = {"tp": profile.tp, "pp": profile.pp, "nodes": profile.nodes}
         words = {"world": world, "nodes": profile.nodes, "each": settings.gpus_per_node, "gpus": gpus}
         yield _finding("serving.topology.world", asked, where, **words)
-    if profile.ep < 1 or profile.tp % profile.ep:
-        yield _finding("serving.topology.ep", profile.ep, where, tp=profile.tp)
 
 
 def _flags(profile: Profile) -> Iterator[Finding]:

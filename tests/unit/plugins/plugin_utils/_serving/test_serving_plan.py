@@ -231,7 +231,6 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.nodes.duplicate", {}, {"nodes": ("spark1", "spark2", "spark2", "spark3")}),
     ("serving.nodes.unknown", {}, {"nodes": ("spark1", "spark2", "spark3", "spark9")}),
     ("serving.topology.world", {"tp": 2}, {}),
-    ("serving.topology.ep", {"ep": 3}, {}),
     ("serving.vf.index", {}, {"vf_index": 2}),
     ("serving.rdma.resource", {}, {"rdma_mode": "restricted"}),
     ("serving.port.range", {}, {"port": 80}),
