@@ -131,7 +131,8 @@ def test_a_group_that_is_meant_to_use_tcp_needs_no_gids() -> None:
 
 def test_the_condition_names_the_probable_cause() -> None:
     for confidence, cause in ((0.3, "no_rdma_device"), (0.29, "")):
-        assert look(judged=TCP | {"causes": [NO_DEVICE | {"confidence": confidence}]}).cause == cause
+        causes = [MISMATCH | {"confidence": 0.2}, NO_DEVICE | {"confidence": confidence}]
+        assert look(judged=TCP | {"causes": causes}).cause == cause
 
 
 REMEDY = "NCCL transport socket: gb10_rdma_mode=privileged"
