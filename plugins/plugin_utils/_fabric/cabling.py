@@ -384,14 +384,11 @@ def _block(rail: RailPlan) -> dict[str, str]:
 
 def _joined(plan: Plan | None) -> list[tuple[set[str], int | None, RailPlan]]:
     """Return the rails of a plan with the hosts that they join, and the half of their PFs."""
+    if plan is None:
+        return []
     found = []
-    for rail in plan.rails if plan else ():
-        ends = [
-            (host, pf.name)
-            for host, own in (plan.hosts if plan else {}).items()
-            for pf in own.pfs
-            if pf.rail == rail.name
-        ]
+    for rail in plan.rails:
+        ends = [(host, pf.name) for host, own in plan.hosts.items() for pf in own.pfs if pf.rail == rail.name]
         halves = {half_of(name) for _host, name in ends}
         found.append(({host for host, _name in ends}, halves.pop() if len(halves) == 1 else None, rail))
     return found
@@ -436,7 +433,7 @@ def _in_order(found: Sequence[Segment]) -> list[Segment]:
     kept: list[Segment] = []
     for segment in found:
         ends = [tuple(port.name for port in link) for link in (*kept, segment)]
-        if sorted(ends) == sorted(ends, key=lambda names: names[::-1]):
+        if sorted(ends) == sorted(ends, key=lambda names: names[1]):
             kept.append(segment)
     return kept
 

@@ -62,7 +62,8 @@ def test_a_host_without_results_fails() -> None:
 
 
 def test_an_empty_check_fails_except_for_a_single_host() -> None:
-    assert not matrix.ping_verdict({"a": [], "b": []}, "ab")["ok"]
+    empty = matrix.ping_verdict({"a": [], "b": []}, "ab")
+    assert (empty["ok"], empty["msg"].splitlines()[0]) == (False, "0 of 0 directions fail")
     assert matrix.ping_verdict({"a": []}, "a")["ok"]
 
 

@@ -67,7 +67,7 @@ def extra_rail(**keys: Any) -> Break:
 def reported(pf: str, **facts: int) -> Break:
     def change(variables: Variables) -> None:
         for fact, value in facts.items():
-            variables["spark1"][f"gb10_pf_{fact}"][pf] = value
+            variables["spark3"][f"gb10_pf_{fact}"][pf] = value
 
     return change
 

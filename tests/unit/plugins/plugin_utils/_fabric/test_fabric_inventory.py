@@ -112,12 +112,13 @@ def test_machines_of_one_name_get_others_and_another_interface_is_kept() -> None
 )
 def test_the_gpu_chooses_the_platform_and_the_profile(gpu: str, platform: str, profile: str) -> None:
     gpus = [{"name": gpu}] if gpu else []
-    group = compose(machines(1, [], gb10_preflight={"gpus": gpus})).group
+    group = compose(machines(2, [], gb10_preflight={"gpus": gpus})).group
     assert (group["serving_plan_platform"], group["serving_plan_profile"]) == (platform, profile)
     if platform == "b300":
         example = yaml.safe_load((INVENTORIES / "1x-b300/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
         named = ("serving_plan_profile", "serving_plan_preset", "gb10_sglang_version", "gb10_sglang_image")
         assert [group.get(name) for name in named] == [example.get(name) for name in named]
+        assert group["serving_plan_nodes"] == ["spark1"]
 
 
 def test_a_machine_that_was_reached_by_name_uses_its_default_route() -> None:

@@ -181,7 +181,7 @@ def test_the_table_of_sixteen_hosts_fits_a_terminal() -> None:
     lines = format_plan(plan(variables)).splitlines()
     assert len(lines) == 1 + 3 + 1 + 16
     for values in variables.values():
-        values["gb10_fabric_rails"][0]["network6"] = "fd00:10:100::/48"
+        values["gb10_fabric_rails"][1]["network6"] = "fd00:10:100::/48"
     lines = format_plan(plan(variables)).splitlines()
     assert len(lines) == 1 + 3 + 1 + 16 * 2
     assert max(map(len, lines)) <= 100
@@ -312,6 +312,16 @@ def test_a_block_without_room_for_pfs_is_one_finding_per_rail(prefix: int) -> No
     findings = plan_fabric(cabled(4, gb10_fabric_transit=True, **changes))[1]
     assert [finding.rule for finding in findings] == ["fabric.transit.too_small"] * 8
     assert len({finding.key for finding in findings}) == 8
+
+
+def test_only_the_rail_with_too_many_vfs_lacks_room_for_pfs() -> None:
+    variables = cabled(4, gb10_fabric_transit=True, gb10_fabric_subnet_prefix=17, gb10_fabric_vf_count="auto")
+    for values in variables.values():
+        values["gb10_pf_totalvfs"] = dict.fromkeys(values["gb10_pf_totalvfs"], 1)
+    rail, pf = next(iter(variables["spark1"]["gb10_fabric_pfs"].items()))
+    variables["spark1"]["gb10_pf_totalvfs"][pf] = 2
+    wrong = [finding for finding in plan_fabric(variables)[1] if finding.severity == "error"]
+    assert [(finding.rule, rail in str(finding)) for finding in wrong] == [("fabric.transit.too_small", True)]
 
 
 @pytest.mark.parametrize("variables", [fabric(4, gb10_fabric_transit="true"), cabled(3, gb10_fabric_transit=True)])
