@@ -194,7 +194,8 @@ class Pull:
         pods = self.pods()
         for host, node in self.nodes.items():
             digest = objects.held(node, self.image, self.pinned) or objects.pulled(pods.get(host, {}))
-            if digest := digest or self._imported(host):
+            known = "" if self._options["pull_policy"] == "Always" else str(self._options["listings"].get(host, ""))
+            if digest := digest or objects.imported(known, self.image):
                 self.found[host] = digest
         missing = [host for host in self.nodes if host not in self.found]
         self.later = self._later(missing, pods)
@@ -206,10 +207,6 @@ class Pull:
                 pod = self._owner.on(objects.pull_pod(self.name, host, *words))
                 self._cluster.create_pod(self._namespace, pod)
         return self.refused or not missing
-
-    def _imported(self, host: str) -> str:
-        known = "" if self._options["pull_policy"] == "Always" else str(self._options["listings"].get(host, ""))
-        return objects.imported(known, self.image)
 
     def _later(self, missing: list[str], pods: Container[str]) -> list[str]:
         """Return the nodes that get no pod until another node has the image."""

@@ -90,7 +90,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,15 +102,6 @@ MOUNT_ROOTS = ("/run/k3s", "/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", 
 LINKS = ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0", "nodelocaldns")
 _RULE_OF_OURS = re.compile(r"KUBE-|CNI-|FLANNEL|cali-", re.IGNORECASE)
 _OCTAL = re.compile(r"\\(\d{3})")
-
-
-@dataclass(frozen=True)
-class StrayLink:
-    """A host interface that is still in a pod's namespace; ``name`` is its name there."""
-
-    netns: str
-    name: str
-    host_name: str
 
 
 def mounts_below(table: str, roots: tuple[str, ...]) -> list[str]:
@@ -144,17 +134,14 @@ def container_processes(commands: Mapping[int, str], parents: Mapping[int, int],
     return found
 
 
-def stray_links(netns: str, links: str) -> list[StrayLink]:
-    """Return host interfaces in a pod's namespace from the text of ``ip -json -details link``.
+def stray_links(links: str) -> dict[str, str]:
+    """Return ``{name there: name on the host}`` of host interfaces in a pod's namespace (``ip -json -details link``).
 
     The host-device plugin stores the interface's host name in its alias before it renames the interface; no other
     interface in a pod has an alias. A killed pod gets no CNI DEL, so its VF must be returned to the host by this alias.
     """
-    return [
-        StrayLink(netns, link["ifname"], link["ifalias"])
-        for link in json.loads(links or "[]")
-        if link.get("ifalias") and link["ifname"] != "lo"
-    ]
+    there = [link for link in json.loads(links or "[]") if link.get("ifalias") and link["ifname"] != "lo"]
+    return {link["ifname"]: link["ifalias"] for link in there}
 
 
 def pod_routes(routes: str, cidr: str) -> list[str]:
@@ -214,13 +201,13 @@ class Cleaner:
             code, links = self.module.run_command(["ip", "-netns", netns.name, "-json", "-details", "link"])[:2]
             if code != 0:
                 continue  # the namespace no longer exists; its mount point is removed below
-            for link in stray_links(netns.name, links):
-                returned.append(link.host_name)
+            for name, host_name in stray_links(links).items():
+                returned.append(host_name)
                 if self.act:
                     inside = ["ip", "-netns", netns.name, "link", "set", "dev"]
-                    self.run(*inside, link.name, "down")
-                    self.run(*inside, link.name, "name", link.host_name)
-                    self.run(*inside, link.host_name, "netns", "1")
+                    self.run(*inside, name, "down")
+                    self.run(*inside, name, "name", host_name)
+                    self.run(*inside, host_name, "netns", "1")
         return returned
 
     def kill_containers(self) -> list[int]:

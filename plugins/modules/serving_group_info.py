@@ -205,16 +205,17 @@ class Members:
 
     def log(self, rank: status.Rank, crashed: bool = True) -> list[str]:
         """Return the end of a rank's log; with ``crashed`` that of a container that crashed before, if there is one."""
-        for previous in (True, False) if crashed and rank.restarts else (False,):
-            try:
-                lines = self._cluster.log_end(self._namespace, rank.pod, CONTAINER, READ_LINES, previous)
-            except ClusterError as error:
-                if not error.status:
-                    raise
-                continue
-            if lines:
-                return lines
-        return []
+        before = self._end(rank.pod, CONTAINER, READ_LINES, previous=True) if crashed and rank.restarts else []
+        return before or self._end(rank.pod, CONTAINER, READ_LINES)
+
+    def _end(self, pod: str, container: str, lines: int, previous: bool = False) -> list[str]:
+        """Return the last lines of a container's log; empty if the API answers that it cannot give them."""
+        try:
+            return self._cluster.log_end(self._namespace, pod, container, lines, previous)
+        except ClusterError as error:
+            if not error.status:
+                raise
+            return []
 
     def whole_log(self, rank: status.Rank, lines: int) -> list[str]:
         """Return the last lines of a rank's log before its last restart, and as many from after it.
@@ -222,35 +223,18 @@ class Members:
         The running container is read first: the kubelet may restart the container at any time, also before the API
         server knows of its end, and then only the second question finds the lines of the one that died.
         """
-        ends = []
-        for previous in (False, True):
-            try:
-                ends.append(self._cluster.log_end(self._namespace, rank.pod, CONTAINER, lines, previous))
-            except ClusterError as error:
-                if not error.status:
-                    raise
-                ends.append([])
-        now, before = ends
+        now = self._end(rank.pod, CONTAINER, lines)
+        before = self._end(rank.pod, CONTAINER, lines, previous=True)
         return now if before == now else before + now
 
     def nccl_lines(self, rank: status.Rank) -> list[str]:
         """Return what NCCL wrote at last in a rank; empty if the rank's sidecar has no log."""
-        try:
-            return self._cluster.log_end(self._namespace, rank.pod, SIDECAR, READ_LINES)
-        except ClusterError as error:
-            if not error.status:
-                raise
-            return []
+        return self._end(rank.pod, SIDECAR, READ_LINES)
 
     def last_hang(self) -> str:
         """Return when and why the group hung last, in the words of its supervisor's log; empty if it does not say."""
         for pod in self._cluster.pods(self._namespace, f"{SUPERVISOR}={self._instance}"):
-            try:
-                lines = self._cluster.log_end(self._namespace, pod["metadata"]["name"], "supervisor", HANG_LINES)
-            except ClusterError as error:
-                if not error.status:
-                    raise
-                continue
+            lines = self._end(pod["metadata"]["name"], "supervisor", HANG_LINES)
             if told := [line for line in lines if HUNG in line]:
                 return told[-1].replace(HUNG, "")
         return ""

@@ -122,7 +122,7 @@ def test_a_patch_that_a_rule_asks_for_covers_all_releases_of_the_rule() -> None:
 
 def test_patches_run_in_their_own_order_and_only_where_needed() -> None:
     names = ["sm121-jit-arch", "sm121-admissible-archs"]
-    chosen = select_patches(KNOWN, names, Version.parse("0.5.12.post1"), "p").chosen
+    chosen = select_patches(KNOWN, names, Version.parse("0.5.12.post1"), "p")[0]
     assert [(patch["name"], patch["needed"]) for patch in chosen] == [
         ("sm121-admissible-archs", False),
         ("sm121-jit-arch", True),
@@ -130,12 +130,12 @@ def test_patches_run_in_their_own_order_and_only_where_needed() -> None:
 
 
 def test_an_obsolete_patch_is_reported() -> None:
-    selection = select_patches(KNOWN, ["sm121-admissible-archs"], Version.parse("0.5.12"), "p")
-    assert [finding.rule for finding in selection.findings] == ["patch.obsolete"]
-    assert "up to 0.5.11" in selection.findings[0].reason
+    _chosen, findings = select_patches(KNOWN, ["sm121-admissible-archs"], Version.parse("0.5.12"), "p")
+    assert [finding.rule for finding in findings] == ["patch.obsolete"]
+    assert "up to 0.5.11" in findings[0].reason
 
 
 def test_an_unknown_patch_is_refused_with_the_nearest_name() -> None:
-    selection = select_patches(KNOWN, ["sm121-jit-arhc"], Version.parse("0.5.10"), "p")
-    assert selection.chosen == []
-    assert "Did you mean sm121-jit-arch?" in selection.findings[0].remedy
+    chosen, findings = select_patches(KNOWN, ["sm121-jit-arhc"], Version.parse("0.5.10"), "p")
+    assert chosen == []
+    assert "Did you mean sm121-jit-arch?" in findings[0].remedy

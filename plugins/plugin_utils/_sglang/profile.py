@@ -145,14 +145,6 @@ class Patch:
     last: str | None = None
 
 
-@dataclass
-class Selection:
-    """The patches of a profile in order, each marked as needed or not, and the findings about the list."""
-
-    chosen: list[dict[str, Any]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-
-
 @lru_cache(maxsize=4)
 def load_patches(path: Path, *own: Path) -> tuple[Patch, ...]:
     """Read the lists of patches, own ones where the file exists; raise ValueError if one is invalid."""
@@ -170,15 +162,16 @@ def load_patches(path: Path, *own: Path) -> tuple[Patch, ...]:
 
 def select_patches(
     known: Sequence[Patch], names: Sequence[str], version: Version, where: str, carries: Sequence[str] = ()
-) -> Selection:
-    """Return the named patches in order; patches that the version or the image does not need are marked so."""
-    selection = Selection()
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Return the named patches in order, each marked as needed or not by the version and image, and the findings."""
+    chosen: list[dict[str, Any]] = []
+    findings: list[Finding] = []
     by_name = {patch.name: patch for patch in known}
     for name in names:
         if name not in by_name:
             close = get_close_matches(name, by_name, n=1)
             remedy = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(by_name)}"
-            selection.findings.append(_finding("patch.unknown", name, where, hint=remedy))
+            findings.append(_finding("patch.unknown", name, where, hint=remedy))
     for patch in known:
         if patch.name not in names:
             continue
@@ -189,9 +182,9 @@ def select_patches(
             limits = [f"from {patch.first}" if patch.first else "", f"up to {patch.last}" if patch.last else ""]
             extent = " ".join(part for part in limits if part)
             why = f"SGLang {version} does not need it (only {extent}): {patch.reason}"
-            selection.findings.append(_finding("patch.obsolete", patch.name, where, extent=extent, source=patch.source))
-        selection.chosen.append({"name": patch.name, "path": patch.file, "needed": needed, "why": why})
-    return selection
+            findings.append(_finding("patch.obsolete", patch.name, where, extent=extent, source=patch.source))
+        chosen.append({"name": patch.name, "path": patch.file, "needed": needed, "why": why})
+    return chosen, findings
 
 
 # Requires-Dist nvidia-nccl-cu12 or -cu13 of torch's Linux wheels on PyPI, for the releases of torch that SGLang pins.
@@ -358,14 +351,14 @@ def resolve(
     topology = {"nodes": 1, "tp": 1, "pp": 1, "ep": 1, **(merged.get("topology") or {})}
     model, facts = _model(merged.get("model") or {}, server_args, library.models)
 
-    patches = select_patches(library.patches, merged.get("patches") or [], version, where, carries)
+    patches, unneeded = select_patches(library.patches, merged.get("patches") or [], version, where, carries)
     settings, findings = with_sampling(server_args, merged.get("sampling") or {}, where)
     written_for = Version.parse(str(merged["sglang_version"]))
     catalogue, source = (history.nearest(of)[0].with_fork(carries) for of in (version, written_for))
     argv, rendered = render_argv(settings, catalogue, history, where, source)
     env, dropped = translate_env(env, written_for, version, where)
     findings += [*rendered, *dropped, *status_findings(merged, version, where)]
-    needed = tuple(str(patch["name"]) for patch in patches.chosen if patch["needed"])
+    needed = tuple(str(patch["name"]) for patch in patches if patch["needed"])
     gpus = max(1, topology["tp"] * topology["pp"] // max(1, topology["nodes"])) if hardware != "gb10" else 1
     setting = Setting(hardware if hardware in GPUS else "gb10", gpus, carries, needed, env)
     full = ["--model-path", str(model["path"]), *argv, *topology_argv(topology)]
@@ -379,7 +372,7 @@ def resolve(
     judged = [replace(f, severity="error") if f.rule == "argparse.abbrev" else f for f in report.findings]
     refused = {finding.key for finding in rendered if finding.rule == "translate.refused"}
     judged = [f for f in judged if f.rule != "flag.too_new" or f.key not in refused]
-    findings += [*judged, *memory.findings, *patches.findings]
+    findings += [*judged, *memory.findings, *unneeded]
     findings += context_findings(merged, facts.max_context, image, where)
     findings += hardware_findings(hardware, platform, where)
     contains, pinned = (listed.sglang, listed.reference) if listed else ("", "")
@@ -395,7 +388,7 @@ def resolve(
         argv=argv,
         env=env,
         topology=topology,
-        patches=patches.chosen,
+        patches=patches,
         sampling=dict(merged.get("sampling") or {}),
         status=str(merged.get("status") or "untested"),
         expected=dict(merged.get("expected") or {}),

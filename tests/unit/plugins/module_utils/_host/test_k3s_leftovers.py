@@ -46,10 +46,8 @@ def test_only_k3s_s_own_containers_and_what_they_run() -> None:
 
 def test_a_vf_in_a_pod_is_known_by_its_alias() -> None:
     links = [{"ifname": "lo", "ifalias": "loop"}, {"ifname": "eth0"}, {"ifname": "net1", "ifalias": "enp1s0f0v0"}]
-    assert k3s_leftovers.stray_links("cni-1", json.dumps(links)) == [
-        k3s_leftovers.StrayLink("cni-1", "net1", "enp1s0f0v0")
-    ]
-    assert k3s_leftovers.stray_links("cni-1", "") == []
+    assert k3s_leftovers.stray_links(json.dumps(links)) == {"net1": "enp1s0f0v0"}
+    assert k3s_leftovers.stray_links("") == {}
 
 
 def test_rules_of_other_programs_stay() -> None:
