@@ -131,6 +131,7 @@ def test_a_module_that_only_reads_returns_the_same_as_with_ansible(task: Task, t
     for each in (told, by_ansible):
         del each["stock"]["disk"]["free_bytes"]
     assert by_ansible.pop("by_ansible")
+    by_ansible.pop("invocation", None)  # of ansible-core 2.19
     assert told == by_ansible
     assert told["stock"]["models"]["org/model"]["held"] == {"weights": {"digest": "", "size": 4}}
     # A result with a secret is Ansible's, which masks it.
@@ -172,7 +173,7 @@ def test_each_module_runs_with_python_alone_from_what_is_sent(name: str) -> None
         [sys.executable, "-I", "-S", "-"], input=action.BEGIN + call, capture_output=True, text=True, check=False
     )
     assert done.stderr.splitlines()[-1].startswith(("KeyError: ", "TypeError: ")), done.stderr
-    assert "in main\n    " in done.stderr or "in converge" in done.stderr
+    assert f'.modules.{name}", line' in done.stderr
 
 
 def test_the_action_is_that_of_all_these_modules() -> None:

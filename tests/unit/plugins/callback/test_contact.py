@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that a run ends with one line per cause that kept Ansible from its hosts, and leaves other errors alone."""
 
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +45,20 @@ def test_a_missing_sudo_password_is_told_once_for_all_hosts(monkeypatch: pytest.
     assert lines[0].startswith("error: spark1, spark2: sudo = 'Missing sudo password'")
     assert "\n".join(lines).count("error: ") == 1
     assert any(line.startswith("    Run the command again with -K.") for line in lines)
+
+
+@pytest.mark.parametrize(("plans", "times"), [(["fabric", "serving"], 1), (["fabric"], 0), (None, 0)])
+def test_a_run_that_plans_a_group_loads_flags_and_profiles_before_the_first_process(
+    monkeypatch: pytest.MonkeyPatch, plans: list[str] | None, times: int
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(contact, "read_for_all", lambda *_words: [])
+    monkeypatch.setattr(contact.context, "CLIARGS", {})
+    monkeypatch.setattr(import_module(contact.PROFILES).Library, "load", lambda: loaded.append("all"))
+    callback = contact.CallbackModule()
+    for _play in range(2):
+        callback.v2_playbook_on_play_start(SimpleNamespace(vars={"needed_plans": plans} if plans else {}))
+    assert len(loaded) == times
 
 
 def test_the_host_of_a_delegated_task_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
