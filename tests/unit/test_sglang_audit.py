@@ -17,9 +17,6 @@ GLM = {"arch": "Glm4MoeForCausalLM", "quantization": "modelopt_fp4"}
 NEMOTRON = {"arch": "NemotronHForCausalLM", "quantization": "modelopt_fp4"}
 GEMMA = {"arch": "Gemma4ForConditionalGeneration"}
 ASSISTED = {**GEMMA, "draft_arch": "Gemma4AssistantForCausalLM"}
-FP8 = {"arch": "Qwen3MoeForCausalLM", "quantization": "fp8"}
-COMPRESSED = {"arch": "Qwen3MoeForCausalLM", "quantization": "compressed-tensors"}
-LLAMA4 = {"arch": "Llama4ForConditionalGeneration"}
 INKLING = {"arch": "InklingForConditionalGeneration"}
 DSA = {"arch": "GlmMoeDsaForCausalLM"}
 FOUR = "--tp-size 4 --nnodes 4"
@@ -27,44 +24,21 @@ DEPTH = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-
 EAGLE = f"--speculative-algorithm EAGLE {DEPTH}"
 DRAFT = f"{EAGLE} --speculative-draft-model-path /models/draft"
 EAGER = "--disable-cuda-graph --moe-runner-backend triton"
-GRAPHLESS = "--cuda-graph-max-bs 8 --max-running-requests 32"
-APART = "--prefill-attention-backend flashinfer --decode-attention-backend trtllm_mha --attention-backend flashinfer"
 
 # description, releases, flags, facts, rule, expected severity (None: no finding)
 CLASSES: list[tuple[str, tuple[str, ...], str, dict[str, Any], str, str | None]] = [
-    # refused although it works
-    ("eager at EP 1 works", (R10, R13), f"{FOUR} {EAGER}", QWEN, "graph.eager_regime", None),
-    ("eager in a model that may be dense works", (R10,), EAGER, {"quantization": "modelopt_fp4"},
-     "graph.eager_regime", None),
-    ("a dense model may outgrow its graphs", (R10,), GRAPHLESS, GEMMA, "graph.eager_regime", "info"),
     ("eager at EP 4 does not work", (R10,), f"{FOUR} --ep-size 4 {EAGER}", QWEN, "graph.eager_regime", "error"),
-    ("flashinfer_cutlass at EP 4: Qwen3.5 only", (R10,), f"{FOUR} --ep-size 4 --moe-runner-backend flashinfer_cutlass",
-     {**QWEN, "patches": ()}, "moe.nvfp4.fi_cutlass", "error"),
-    ("flashinfer_cutlass at EP 4: the image may be patched", (R10,),
-     f"{FOUR} --ep-size 4 --moe-runner-backend flashinfer_cutlass", QWEN, "moe.nvfp4.fi_cutlass", "warning"),
-    ("pieces of NVFP4 depend on the image", (R10,), FOUR, GLM, "graph.piecewise.nvfp4", "warning"),
     ("cuDNN depends on the image", AUDITED, "--fp4-gemm-backend flashinfer_cudnn", GLM, "fp4gemm.cudnn", "info"),
     ("an abbreviation on a command line", AUDITED, "--tp 1", {}, "argparse.abbrev", "info"),
     ("extra_buffer of Nemotron works on 0.5.13", (R13,), "--mamba-scheduler-strategy extra_buffer", NEMOTRON,
      "mamba.nemotron.extra", None),
-    ("extra_buffer of Nemotron before", ("0.5.12.post1",), "--mamba-scheduler-strategy extra_buffer",
-     {**NEMOTRON, "patches": ()}, "mamba.nemotron.extra", "error"),
-    # fails, and a rule can predict it
     ("flashinfer_trtllm experts", (R10, R13, R16), "--moe-runner-backend flashinfer_trtllm", QWEN, "moe.sm12x.runner",
      "error"),
     ("flashinfer_cutedsl experts", (R10, R13, R16), "--moe-runner-backend flashinfer_cutedsl", QWEN, "moe.sm12x.runner",
      "error"),
-    ("flashinfer_cutlass with fp8", (R10, R13, R16), "--moe-runner-backend flashinfer_cutlass", FP8,
-     "moe.fi_cutlass.quant", "error"),
-    ("flashinfer_cutlass with fp8 runs on triton", (R20, R23), "--moe-runner-backend flashinfer_cutlass", FP8,
-     "moe.fi_cutlass.quant", None),
-    ("flashinfer_cutlass with compressed-tensors", AUDITED, "--moe-runner-backend flashinfer_cutlass", COMPRESSED,
-     "moe.fi_cutlass.quant", "error"),
     ("runner cutlass with NVFP4 ends", ("0.5.12", R13, R16, R20, R23), "--moe-runner-backend cutlass", QWEN,
      "moe.nvfp4.runner", "error"),
     ("DSA without kernels for SM12x", (R16,), "--attention-backend dsa", DSA, "attn.dsa_sm12x", "warning"),
-    ("compressed W4A16 experts", (R13, R16), "--moe-runner-backend marlin", COMPRESSED, "moe.compressed.w4a16",
-     "warning"),
     ("AWQ experts", AUDITED, "--quantization awq", {"arch": "Qwen3MoeForCausalLM"}, "moe.awq", "error"),
     ("attention of Inkling", (R20, R23), "--attention-backend flashinfer", INKLING, "attn.inkling.allow", "warning"),
     ("BF16 Gemma MTP on 0.5.13", ("0.5.13",), DRAFT, ASSISTED, "spec.frozenkv.bf16", "warning"),
@@ -77,11 +51,6 @@ CLASSES: list[tuple[str, tuple[str, ...], str, dict[str, Any], str, str | None]]
     ("nvfp4 as a quantization", AUDITED, "--quantization nvfp4", {}, "name.quantization", "error"),
     *((f"vLLM's {flag}", AUDITED, f"{flag} 1", {}, "name.vllm", "error") for flag in
       ("--gpu-memory-utilization", "--max-model-len", "--max-num-seqs", "--block-size", "--max-num-batched-tokens")),
-    ("Gemma-4 before 0.5.11", ("0.5.9", R10, "0.5.10.post1"), "--attention-backend triton", {**GEMMA, "patches": ()},
-     "model.arch.unsupported", "error"),
-    # accepted although the release refuses it
-    ("extra_buffer_lazy with MTP", ("0.5.16",), f"{EAGLE} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN,
-     "mamba.lazy.spec", "error"),
     ("fa3 on SM12x", AUDITED, "--attention-backend fa3", {}, "attn.fa3_sm12x", "error"),
     ("a tree with more tokens than candidates", AUDITED,
      "--speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 2"

@@ -4,9 +4,6 @@
 
 from .words import EAGLE, LAZY, NEMOTRON, QWEN
 
-FLASHINFER_STATES = "--linear-attn-decode-backend flashinfer"
-LFM2 = {"arch": "Lfm2ForCausalLM"}
-
 CASES = [
     ("ctx.derived", "error", "0.5.13", "--context-length 524288", {"max_context": 262144},
      "0.5.13", """--context-length 524288 --json-model-override-args '{"max_position_embeddings": 524288}'""",
