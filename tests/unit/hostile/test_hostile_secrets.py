@@ -22,40 +22,9 @@ from ansible_collections.gb10.cluster.plugins.modules import support_info as sou
 # No form of a known token, and characters that end a word in some notations.
 SECRET = "hunter2zwei/Qx+9"
 PARTS = ("hunter2", "zwei", "Qx+9", "Qx%2B9")
-NAMES = (
-    *("HF_TOKEN", "x-api-key", "api_key", "apiKey", "OPENAI_API_KEY", "password", "DB_PASSWORD", "client_secret"),
-    *("accessToken", "AWS_SECRET_ACCESS_KEY", "X-Auth-Token", "passphrase", "admin_api_key", "HF_TOKEN_READ"),
-    *("API_KEY_2", "PASSWORD1", "private_key", "ssl_keyfile_password", "MY_TOK", "credentials", "SECRET_VALUE"),
-    *("JWT", "registry_creds"),
-)
-# In each, ¤ is the name and § the value.
-SYNTAXES = (
-    *("¤=§", "¤ = §", '¤="§"', "¤='§'", "¤: §", '¤: "§"', "¤: '§'", "¤:§", "¤ : §", "¤\t: §", "¤=`§`"),
-    *('"¤": "§"', '"¤":"§"', "'¤': '§'", '"¤" : "§"', '{"a": {"¤": "§"}}', "{¤: §}", '{"¤": ["§"]}', '"¤"="§"'),
-    *('¤ := "§"', 'var ¤ = "§"', 'var ¤ string = "§"', '¤: str = "§"', "¤: str | None = '§'", "let ¤: &str = \"§\";"),
-    *('¤ => "§"', "'¤' => '§'", '¤ -> "§"', "¤ == '§'", "assert ¤ != '§'", 'const ¤ = "§";', 'char *¤ = "§";'),
-    *("('¤', '§')", "(b'¤', b'§')", '["¤", "§"]', "[('a', 'b'), ('¤', '§'), ('c', 'd')]", "(u'¤', u'§')"),
-    *("[[b'¤', b'§']]", "{b'¤': b'§'}", "MultiDict([('¤', '§')])", "Headers({'¤': '§'})", "d['¤'] = '§'"),
-    *("--¤ §", "--¤=§", '--¤="§"', "['--¤', '§']", '["--¤","§"]', '["--¤=§"]', "-e ¤=§", "-H '¤: §'", "-H \"¤: §\""),
-    *('{"name": "¤", "value": "§"}', '{"value": "§", "name": "¤"}', '{"name":"¤","value":"§"}', "Name:¤ Value:§"),
-    *('{"value":"§","name":"¤"}', "EnvVar{Name:¤,Value:§,ValueFrom:nil,}", "{Name:¤ Value:§ ValueFrom:nil}"),
-    *("V1EnvVar(name='¤', value='§')", "V1EnvVar(value='§', name='¤')", '{"key": "¤", "value": "§"}'),
-    *('{\n "name": "¤",\n "value": "§"\n}', '{\n "value": "§",\n "name": "¤"\n}'),
-    '{"name": "¤", "x": 1, "value": "§"}',
-    *("- name: ¤\n  value: §", "- value: §\n  name: ¤", '- name: "¤"\n  value: "§"', "- value: '§'\n  name: '¤'"),
-    *("- name: ¤\n  value: |\n    §", "- value: |\n    §\n  name: ¤", "¤:\n  §", "¤: |\n  §\nx: 1", "¤: >-\n  a\n  §"),
-    *("| ¤ | § |", "|¤|§|", "| a | ¤ | § | b |", "│ ¤ │ § │", "┃ ¤ ┃ § ┃", "¤    §", "¤\t§", "║ ¤ ║ § ║"),
-    *("a  ¤  §", "| ¤ |\n|---|\n| § |", "NAME  ¤  AGE\nfoo   §  3d"),
-    *("<¤>§</¤>", '<property name="¤" value="§"/>', '<add key="¤" value="§" />', '<input value="§" name="¤">'),
-    *("export ¤=§", "ENV ¤ §", "setenv ¤ §", "set ¤=§", "env ¤=§ python3 x.py", "declare -x ¤=\"§\"", "¤=§; x=1"),
-    *("/x?¤=§", "/x?a=1&¤=§&b=2", "https://h.example/x?¤=§#f", "¤%3D§"),
-    *("%22¤%22%3A%22§%22", "&quot;¤&quot;:&quot;§&quot;"),
-    *("¤ is §", "the ¤ is: §", "invalid ¤ [§]", "using ¤ '§'", "¤ (§)", '¤: Secret("§")', "¤=Some(\"§\")", "¤={§}"),
-    *('Settings(¤="§", x=1)', "Namespace(a=1, ¤='§')", "¤=SecretStr('§')", "¤=${¤:-§}", "¤ = (\"§\")", '¤ = f"§"'),
-    *("> ¤: §\r", "< ¤: §\r", "header ¤: §", "¤: Bearer §", "'¤': 'Basic §'", "¤=Bearer%20§", "¤: Bearer  §"),
-    *("¤('§')", '¤ += "§"', "¤&#61;§", '{"¤": {"value": "§"}}', "db://u:§@h/¤"),
-    *('¤="§', "¤='§", '{"¤": "§', "¤: [§", '¤="a \\"b\\" §"', "¤='it''s §'", '¤: "x, §"', "¤:\n- §\n- §"),
-)  # fmt: skip
+SHAPES = json.loads((Path(__file__).parents[1] / "fixtures/redact/secrets.json").read_text(encoding="utf-8"))
+NAMES, SYNTAXES, PLACES, NEAR = (SHAPES[key] for key in ("names", "syntaxes", "places", "near"))
+# In each syntax, ¤ is the name and § the value; % is a token in a place.
 RED, BLUE, OFF = "\x1b[1;31m", "\x1b[38;2;1;2;3m", "\x1b[0m"
 Wrap = Callable[[str], str]
 # What a program does to the whole text.
@@ -116,78 +85,22 @@ def test_no_colour_hides_a_name(colour: str) -> None:
     assert [text for text in texts if leaks(text)] == []
 
 
-CHARACTERS = string.ascii_letters + string.digits
+CHARACTERS, UPPER, HEX = string.ascii_letters + string.digits, string.ascii_uppercase, "0123456789abcdef"
 RANDOM = random.Random(47)
 # Tokens whose beginning tells what they are, without a name.
 VENDORS = {
     begin: begin + "".join(RANDOM.choices(letters, k=length))
     for begin, letters, length in (
-        *(("sk-", CHARACTERS, 48), ("sk-proj-", CHARACTERS, 48), ("sk-ant-api03-", CHARACTERS, 90)),
-        *(
-            ("ghp_", CHARACTERS, 36),
-            ("gho_", CHARACTERS, 36),
-            ("github_pat_", CHARACTERS, 60),
-            ("glpat-", CHARACTERS, 20),
-        ),
-        *(("AKIA", string.ascii_uppercase, 16), ("ASIA", string.ascii_uppercase, 16), ("xoxb-", CHARACTERS, 40)),
-        *(("xapp-1-", CHARACTERS, 40), ("nvapi-", CHARACTERS, 64), ("hf_", CHARACTERS, 34), ("npm_", CHARACTERS, 36)),
-        *(
-            ("pypi-", CHARACTERS, 60),
-            ("dckr_pat_", CHARACTERS, 27),
-            ("AIza", CHARACTERS, 35),
-            ("ya29.", CHARACTERS, 60),
-        ),
-        *(
-            ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", CHARACTERS, 43),
-            ("hvs.", CHARACTERS, 24),
-            ("gsk_", CHARACTERS, 52),
-        ),
-        *(
-            ("sk_live_", CHARACTERS, 24),
-            ("xai-", CHARACTERS, 80),
-            ("SG.", CHARACTERS, 66),
-            ("tskey-auth-", CHARACTERS, 30),
-        ),
-        *(
-            ("r8_", CHARACTERS, 37),
-            ("shpat_", "0123456789abcdef", 32),
-            ("glsa_", CHARACTERS, 32),
-            ("pplx-", CHARACTERS, 48),
-        ),
-        ("abcdef.", "0123456789abcdef", 16),
+        ("sk-", CHARACTERS, 48), ("sk-proj-", CHARACTERS, 48), ("sk-ant-api03-", CHARACTERS, 90),
+        ("ghp_", CHARACTERS, 36), ("gho_", CHARACTERS, 36), ("github_pat_", CHARACTERS, 60), ("glpat-", CHARACTERS, 20),
+        ("AKIA", UPPER, 16), ("ASIA", UPPER, 16), ("xoxb-", CHARACTERS, 40), ("xapp-1-", CHARACTERS, 40), ("nvapi-", CHARACTERS, 64),
+        ("hf_", CHARACTERS, 34), ("npm_", CHARACTERS, 36), ("pypi-", CHARACTERS, 60), ("dckr_pat_", CHARACTERS, 27),
+        ("AIza", CHARACTERS, 35), ("ya29.", CHARACTERS, 60), ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", CHARACTERS, 43),
+        ("hvs.", CHARACTERS, 24), ("gsk_", CHARACTERS, 52), ("sk_live_", CHARACTERS, 24), ("xai-", CHARACTERS, 80),
+        ("SG.", CHARACTERS, 66), ("tskey-auth-", CHARACTERS, 30), ("r8_", CHARACTERS, 37), ("shpat_", HEX, 32),
+        ("glsa_", CHARACTERS, 32), ("pplx-", CHARACTERS, 48), ("abcdef.", HEX, 16),
     )
-}
-PLACES = (
-    *(
-        "%",
-        "a % b",
-        "'%'",
-        '"%"',
-        "(%)",
-        "[%]",
-        "found: %,",
-        "x=%;",
-        "https://h.example/%/x",
-        "https://h.example/a?b=%&c=1",
-    ),
-    *(
-        "https://%@h.example/x.git",
-        "https://user:%@h.example/x",
-        "git clone https://oauth2:%@h.example",
-        "<%>",
-        "{%}",
-        "|%|",
-    ),
-    *(
-        "curl -u %: https://h.example",
-        '{"a": "%"}',
-        "\x1b[31m%\x1b[0m",
-        "Bearer %",
-        "\\n%\\n",
-        "redis://:%@h:6379",
-        "`%`",
-    ),
-)
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -203,26 +116,6 @@ def test_no_key_file_leaks(kind: str, wrapping: str) -> None:
     body = ["".join(RANDOM.choices(CHARACTERS, k=64)) for _line in range(4)]
     said = redact(WRAPPINGS[wrapping]("\n".join([f"-----BEGIN {kind}-----", *body, f"-----END {kind}-----"])))
     assert [line for line in body if line[:20] in said or line[-20:] in said] == []
-
-
-NEAR = (
-    *(
-        "max_tokens=128000",
-        "max_tokens: 128000",
-        '{"max_tokens": 128000}',
-        "tokenizer: Qwen/Qwen3.5-397B",
-        "token usage: 0.5",
-    ),
-    *("tokenizer_path='/models/glm'", "skip_tokenizer_init=False", "max_total_tokens=1234567", "num_tokens: 123456"),
-    *("#cached-token: 12345", "token_capacity: 1234567", "stop_token_ids=[151645, 151643]", "tokens/s: 123.4567"),
-    *("key_cache_dtype=fp8_e4m3", "keyboard: us", "secretName: gb10-registry", 'secret "gb10-registry" not found'),
-    *("tokenizer_mode=auto | tokenizer_worker_num=1", "password authentication failed for user", "secretKeyRef:"),
-    *("public_key: /etc/ssh/x.pub", "passed: 12345", "bypass: always", "compass=north", "passthrough=enabled"),
-    *("the token is missing", "invalid token", "no API key is set", "token bucket refill", "key   ", "a | b | c"),
-    *("NAME  READY  STATUS\ngb10-glm-0  1/1  Running", "fifoRkey=0x1234567890", "author: somebody", "authority: x"),
-    *("GET http://10.0.0.1:30000/v1/models@main", "get_token(prompt)", "set_password()"),
-    *("Decode batch, #running-req: 8, #token: 1877, token usage: 0.46, gen throughput (token/s): 123.45",),
-)
 
 
 @pytest.mark.parametrize("text", NEAR)

@@ -315,71 +315,8 @@ def test_a_recipe_for_something_else_is_refused(tmp_path: Path, recipe: Any) -> 
         draft(recipe=str(path))
 
 
-CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    (
-        {
-            "architectures": ["Qwen3_5MoeForConditionalGeneration"],
-            "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
-            "text_config": {
-                "max_position_embeddings": 262144, "num_hidden_layers": 60, "full_attention_interval": 4,
-                "num_experts": 512, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 256,
-                "linear_num_value_heads": 64, "linear_value_head_dim": 128, "linear_key_head_dim": 128,
-                "linear_num_key_heads": 16, "linear_conv_kernel_dim": 4, "mtp_num_hidden_layers": 1,
-            },
-        },
-        {
-            "architecture": "Qwen3_5MoeForConditionalGeneration", "quantization": "modelopt_fp4", "moe": True,
-            "max_context": 262144, "layers": 60, "attention_layers": 15, "mamba_layers": 45, "experts": 512,
-            "kv_heads": 2, "head_dim": 256, "mamba_heads": 64, "mamba_head_dim": 128, "mamba_state_size": 128,
-            "mamba_groups": 16, "mamba_conv": 4, "draft_layers": 1,
-        },
-    ),
-    (
-        {
-            "architectures": ["NemotronHForCausalLM"], "hybrid_override_pattern": "MEM*E", "num_hidden_layers": 5,
-            "num_attention_heads": 32, "num_key_value_heads": 2, "hidden_size": 4096, "mamba_num_heads": 128,
-            "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "n_routed_experts": 512,
-        },
-        {"mamba_layers": 2, "attention_layers": 1, "head_dim": 128, "mamba_groups": 8, "moe": True},
-    ),
-    (
-        {
-            "architectures": ["NemotronHForCausalLM"],
-            "layers_block_type": ["mamba", "moe", "mamba", "attention", "moe"],
-            "num_attention_heads": 64, "num_key_value_heads": 2, "hidden_size": 8192, "head_dim": 128,
-            "n_routed_experts": 512,
-        },
-        {"layers": 5, "mamba_layers": 2, "attention_layers": 1, "head_dim": 128, "moe": True},
-    ),
-    (
-        {
-            "architectures": ["InklingForConditionalGeneration"],
-            "text_config": {
-                "model_max_length": 1048576, "num_hidden_layers": 6, "local_layer_ids": [0, 1, 2, 3, 4],
-                "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "swa_head_dim": 64,
-                "swa_num_key_value_heads": 16, "sliding_window_size": 512, "n_routed_experts": 256,
-            },
-        },
-        {
-            "layers": 6, "attention_layers": 1, "kv_heads": 8, "head_dim": 128, "sliding_layers": 5, "experts": 256,
-            "sliding_kv_heads": 16, "sliding_head_dim": 64, "sliding_window": 512, "max_context": 1048576,
-        },
-    ),
-    (
-        {
-            "architectures": ["Gemma4ForConditionalGeneration"],
-            "text_config": {
-                "num_hidden_layers": 6, "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
-                "sliding_window": 1024, "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 256,
-                "num_global_key_value_heads": 4, "global_head_dim": 512,
-            },
-        },
-        {
-            "sliding_layers": 5, "sliding_kv_heads": 16, "sliding_head_dim": 256, "sliding_window": 1024,
-            "attention_layers": 1, "kv_heads": 4, "head_dim": 512, "moe": False,
-        },
-    ),
-]  # fmt: skip
+# Parts of the config.json of published models, each with facts that follow from it.
+CONFIGS = json.loads((ROOT / "tests" / "unit" / "fixtures" / "sglang" / "model-configs.json").read_text())
 
 
 def test_an_older_modelopt_checkpoint_has_its_quantization_beside(tmp_path: Path) -> None:
