@@ -78,6 +78,7 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (NEMOTRON, "mtp-5-5", None, {}, "spec.topk1.autoadjust", "Write 6"),
     (QWEN, "ep4", None, args(max_running_requests=None), "graph.eager_regime", "max_running_requests"),
     (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
+    (QWEN, "winner", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "cutlass"),
 ]  # fmt: skip
 
 

@@ -93,10 +93,12 @@ VENDORS = {
     for begin, letters, length in (
         ("sk-", CHARACTERS, 48), ("sk-proj-", CHARACTERS, 48), ("sk-ant-api03-", CHARACTERS, 90),
         ("ghp_", CHARACTERS, 36), ("gho_", CHARACTERS, 36), ("github_pat_", CHARACTERS, 60), ("glpat-", CHARACTERS, 20),
-        ("AKIA", UPPER, 16), ("ASIA", UPPER, 16), ("xoxb-", CHARACTERS, 40), ("xapp-1-", CHARACTERS, 40), ("nvapi-", CHARACTERS, 64),
+        ("AKIA", UPPER, 16), ("ASIA", UPPER, 16), ("xoxb-", CHARACTERS, 40), ("xapp-1-", CHARACTERS, 40),
+        ("nvapi-", CHARACTERS, 64),
         ("hf_", CHARACTERS, 34), ("npm_", CHARACTERS, 36), ("pypi-", CHARACTERS, 60), ("dckr_pat_", CHARACTERS, 27),
-        ("AIza", CHARACTERS, 35), ("ya29.", CHARACTERS, 60), ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", CHARACTERS, 43),
-        ("hvs.", CHARACTERS, 24), ("gsk_", CHARACTERS, 52), ("sk_live_", CHARACTERS, 24), ("xai-", CHARACTERS, 80),
+        ("AIza", CHARACTERS, 35), ("ya29.", CHARACTERS, 60),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", CHARACTERS, 43), ("hvs.", CHARACTERS, 24),
+        ("gsk_", CHARACTERS, 52), ("sk_live_", CHARACTERS, 24), ("xai-", CHARACTERS, 80),
         ("SG.", CHARACTERS, 66), ("tskey-auth-", CHARACTERS, 30), ("r8_", CHARACTERS, 37), ("shpat_", HEX, 32),
         ("glsa_", CHARACTERS, 32), ("pplx-", CHARACTERS, 48), ("abcdef.", HEX, 16),
     )
