@@ -28,6 +28,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import Holder, this_run
 
 HOLDER = "gb10.cluster/holder"
+LEASE = "gb10-run"
 
 
 def holder(lease: Mapping[str, Any]) -> Holder | None:
@@ -60,14 +61,14 @@ def hindrance(lease: Mapping[str, Any], mine: Holder, now: datetime, proc: Path 
     return f"{named}, since {since} UTC, at most until {expires(lease):%Y-%m-%dT%H:%M:%S} UTC"
 
 
-def lease_of(name: str, mine: Holder, now: datetime, duration: int, version: str = "") -> dict[str, Any]:
+def lease_of(mine: Holder, now: datetime, duration: int, version: str = "") -> dict[str, Any]:
     """Return the Lease of a run; ``version`` is that of the Lease that it replaces."""
     stamp = f"{now:%Y-%m-%dT%H:%M:%S.%f}Z"
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
-            "name": name,
+            "name": LEASE,
             "labels": {"app.kubernetes.io/managed-by": "gb10.cluster"},
             "annotations": {HOLDER: json.dumps(asdict(mine))},
             **({"resourceVersion": version} if version else {}),
@@ -102,13 +103,13 @@ class ActionModule(ControllerAction):
 
 def take(cluster: Cluster, options: Mapping[str, Any], mine: Holder) -> dict[str, Any]:
     """Take the Lease, unless another run holds it."""
-    namespace, name, now = options["namespace"], options["name"], datetime.now(UTC)
-    found = cluster.read_lease(namespace, name)
+    namespace, now = options["namespace"], datetime.now(UTC)
+    found = cluster.read_lease(namespace, LEASE)
     obstacle = hindrance(found, mine, now) if found else ""
     if not obstacle:
         version = found["metadata"]["resourceVersion"] if found else ""
         try:
-            cluster.write_lease(namespace, lease_of(name, mine, now, options["duration"], version))
+            cluster.write_lease(namespace, lease_of(mine, now, options["duration"], version))
         except ClusterError as error:
             if error.status != CONFLICT:
                 raise
@@ -122,14 +123,14 @@ def take(cluster: Cluster, options: Mapping[str, Any], mine: Holder) -> dict[str
         "msg": (
             f"Another run changes groups of namespace {namespace}: {obstacle}. Two at once would replace each other's "
             "groups; no group was changed. Run this again when it has ended. If it does not run any more: kubectl "
-            f"--context {options['context']} -n {namespace} delete lease {name} [serving.run.other]"
+            f"--context {options['context']} -n {namespace} delete lease {LEASE} [serving.run.other]"
         ),
     }
 
 
 def give_back(cluster: Cluster, options: Mapping[str, Any], mine: Holder) -> dict[str, Any]:
     """Delete the Lease if this run holds it."""
-    found = cluster.read_lease(options["namespace"], options["name"])
+    found = cluster.read_lease(options["namespace"], LEASE)
     if found and mine.is_same(holder(found)):
-        cluster.delete_lease(options["namespace"], options["name"], found["metadata"]["resourceVersion"])
+        cluster.delete_lease(options["namespace"], LEASE, found["metadata"]["resourceVersion"])
     return {"changed": False, "held": False, "msg": "Other runs may change groups again."}

@@ -13,7 +13,7 @@ description:
   - V(downloaded) fetches the files in O(hub), V(copied) all that are missing from O(peers); both show the progress.
     V(served) starts a process that serves the verified files of this node, and returns. V(absent) ends the process.
   - The process listens on O(addresses) only, answers only the addresses of O(peers), and only requests with O(secret).
-    It ends with V(absent), and by itself when no peer asked for O(orphan_seconds), or after O(longest_seconds).
+    It ends with V(absent), and by itself when no peer asked for 90 seconds, or after O(longest_seconds).
   - Every file gets its final name only if its digest matches the plan. Downloads and copies resume after an
     interruption. If a peer stops answering, another one that has the file continues.
 author: The gb10.cluster authors (@gb10)
@@ -83,18 +83,10 @@ options:
     description: Whether files may be missing afterwards, because another round follows, as in a ring.
     type: bool
     default: false
-  orphan_seconds:
-    description: Seconds without a request of a peer after which the process ends.
-    type: float
-    default: 90
   longest_seconds:
     description: Seconds after which the process ends, whatever the peers ask for.
     type: float
     default: 86400
-  slice_seconds:
-    description: Seconds between two progress messages. The comparison of a file with its digest is not interrupted.
-    type: float
-    default: 20
   progress:
     description: The key C(progress) of the former result.
     type: dict
@@ -152,6 +144,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, share, store
 
 SHOWN = 5  # reasons why files are missing
+ORPHAN = 90.0  # seconds without a request of a peer after which the process ends
+SLICE = 20.0  # seconds between two progress messages; the comparison of a file with its digest is not interrupted
 
 
 def serve_files(options: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +160,7 @@ def serve_files(options: dict[str, Any]) -> dict[str, Any]:
         where = f"Port {options['port']} can't be opened on {', '.join(options['addresses'])}: {error}"
         advice = "Another program may use it: choose another one with models_share_port"
         return {"failed": True, "msg": f"{where}. {advice}."}
-    share.start(process, serving, options["orphan_seconds"], options["longest_seconds"])
+    share.start(process, serving, ORPHAN, options["longest_seconds"])
     return {"msg": f"{len(serving.files)} files are served on {', '.join(options['addresses'])}."}
 
 
@@ -184,7 +178,7 @@ def fetch_files(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     # Nodes begin with different files, so that they soon have something for each other.
     first = options["place"] * len(lacking) // (len(options["peers"]) + 1)
     wanted = [item for item in lacking[first:] + lacking[:first] if not is_hub or item.name in options["hub"]]
-    ended = slice_.run(wanted, options["streams"], options["slice_seconds"])
+    ended = slice_.run(wanted, options["streams"], SLICE)
     missing = slice_.missing()
     result = {"changed": slice_.changed, "done": ended, "progress": asdict(progress), "lacking": len(missing)}
     expected = set(missing) & set(wanted) if ended and not options["may_lack"] else set()
@@ -233,9 +227,7 @@ def main() -> None:
             "secret": {"type": "str", "default": "", "no_log": True},
             "streams": {"type": "int", "default": 4},
             "may_lack": {"type": "bool", "default": False},
-            "orphan_seconds": {"type": "float", "default": 90},
             "longest_seconds": {"type": "float", "default": 86400},
-            "slice_seconds": {"type": "float", "default": 20},
             "progress": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,

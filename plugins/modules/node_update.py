@@ -35,7 +35,8 @@ options:
       - V(planned) only reads the host.
       - V(installing) holds what must stay, makes the kernel that runs the default, and starts the unit that installs
         the packages.
-      - V(installed) waits for the unit, and fails if packages are left that it did not install.
+      - V(installed) waits up to 20 seconds for the unit (RV(busy) tells whether it still runs then), and fails if
+        packages are left that it did not install.
       - V(booted) lets GRUB boot the new kernel once; RV(reboot) tells whether the host has to be rebooted for it.
       - V(running) fails if the host does not run the new kernel.
       - V(settled) makes the kernel that runs the default.
@@ -61,10 +62,6 @@ options:
     description: Read the lists of packages from the repositories first; not in check mode.
     type: bool
     default: false
-  wait:
-    description: Seconds to wait for the unit with O(state=installed); RV(busy) tells whether it still runs after that.
-    type: int
-    default: 20
 """
 
 EXAMPLES = r"""
@@ -149,6 +146,7 @@ INSTALL = (
 )
 # needrestart would restart K3s and with it nothing that the reboot does not.
 ENVIRONMENT = ("DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1", "APT_LISTCHANGES_FRONTEND=none")
+WAIT = 20.0  # seconds to wait for the unit in one task
 LONG = 300.0  # seconds for commands that read or write much
 
 
@@ -269,7 +267,7 @@ def wait(params: dict[str, Any]) -> update.Observed:
     if params["refresh"]:
         system.run(["apt-get", "-q", "update"], timeout=LONG)
     if params["state"] == "installed":
-        system.wait_for(lambda: not system.is_active(UNIT), params["wait"], step=0.5)
+        system.wait_for(lambda: not system.is_active(UNIT), WAIT, step=0.5)
     return observe(TOP, params["kernel_line"], params["retry"], params["back"])
 
 
@@ -307,7 +305,6 @@ def main() -> None:
             "retry": {"type": "bool", "default": False},
             "back": {"type": "bool", "default": False},
             "refresh": {"type": "bool", "default": False},
-            "wait": {"type": "int", "default": 20},
         },
         supports_check_mode=True,
     )

@@ -10,7 +10,7 @@ module: run_lock
 short_description: Let one run at a time change the groups of a namespace
 version_added: 0.1.0
 description:
-  - Takes a Lease of Kubernetes that names this run (user, machine, process, playbook), or gives it back.
+  - Takes the Lease C(gb10-run) of Kubernetes that names this run (user, machine, process, playbook), or gives it back.
   - Fails if another run holds it. A Lease that has expired is taken over, and so is that of a process that no longer
     exists on this machine, for example after Ctrl-C.
   - Without the right to use Leases in the namespace it only says so.
@@ -21,10 +21,6 @@ options:
     description: The namespace of the groups.
     type: str
     required: true
-  name:
-    description: Name of the Lease.
-    type: str
-    default: gb10-run
 """
 
 EXAMPLES = r"""

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.action import run_lock as action
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import started
 
-OPTIONS = {"kubeconfig": "/k", "context": "gb10", "namespace": "ns", "name": "gb10-run", "run": "serve", "duration": 60}
+OPTIONS = {"kubeconfig": "/k", "context": "gb10", "namespace": "ns", "run": "serve", "duration": 60}
 
 
 class Api:
@@ -46,7 +46,7 @@ class Api:
 
     def held_by(self, who: run_lock.Holder, age: float = 0) -> None:
         moment = datetime.now(UTC) - timedelta(seconds=age)
-        self.lease = run_lock.lease_of("gb10-run", who, moment, 60, "5")
+        self.lease = run_lock.lease_of(who, moment, 60, "5")
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_who_no_longer_holds_it(api: Api, who: Callable[[], run_lock.Holder], ag
 @pytest.mark.parametrize("before", [{}, {"metadata": {"resourceVersion": "5"}, "spec": {}}], ids=["none", "damaged"])
 def test_of_two_at_the_same_moment_one_gets_it(api: Api, before: dict[str, Any]) -> None:
     api.lease = before
-    api.meanwhile = run_lock.lease_of("gb10-run", ELSEWHERE, datetime.now(UTC), 60, "6")
+    api.meanwhile = run_lock.lease_of(ELSEWHERE, datetime.now(UTC), 60, "6")
     assert "a run that took it at the same moment" in run()["msg"]
     assert run_lock.holder(api.lease) == ELSEWHERE
 

@@ -72,10 +72,11 @@ def test_a_slice_ends_with_the_progress_and_the_next_one_has_it(
     tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(share, "PAUSE", 0.01)
+    monkeypatch.setattr(model_share, "SLICE", 600.0)
     # The time of the first slice is over after ten looks at the clock.
     real, looks = share.Slice._alive, itertools.count()
     monkeypatch.setattr(share.Slice, "_alive", lambda each: next(looks) < 10 and real(each))
-    given = order(tmp_path, 2, [1], port) | {"state": "copied", "slice_seconds": 600}
+    given = order(tmp_path, 2, [1], port) | {"state": "copied"}
     status, result = run_module(model_share, capsys, **given)
     assert (status, result["done"], result["lacking"]) == (0, False, 3)
     assert result["msg"] == "models: 0 of 3 files, 0 % (0 B of 4.4 MB), no answer from spark1"

@@ -104,7 +104,7 @@ class Machine:
         return subprocess.CompletedProcess(words, status, said, "")
 
     def call(self, state: str, *, check: bool = False, **options: Any) -> dict[str, Any]:
-        return run_module(node_update, self.capsys, check=check, state=state, wait=0, **options)[1]
+        return run_module(node_update, self.capsys, check=check, state=state, **options)[1]
 
     def update(self, checks: bool = True, **options: Any) -> str:
         """Do what role update does; return why it failed."""
@@ -130,6 +130,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Machine:
     monkeypatch.setattr(node_update, "TOP", tmp_path)
+    monkeypatch.setattr(node_update, "WAIT", 0)
     monkeypatch.setattr(node_update, "STATE", tmp_path / "var/lib/gb10/update.json")
     monkeypatch.setattr(node_update, "DROP_IN", tmp_path / "etc/default/grub.d/zz.cfg")
     made = Machine(tmp_path, capsys)
