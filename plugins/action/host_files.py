@@ -221,7 +221,8 @@ def without_library(action: ActionBase, python: str) -> dict[str, Any] | None:
     if options is None:
         return None
     words = ", ".join(map(ascii, (module, shipped(name), json.dumps(options.values), check)))
-    done = action._low_level_execute_command(f"{shlex.quote(python)} -", in_data=f"{BEGIN}main({words})\n".encode())
+    # Without -I, a file of the current directory would be imported in place of Python's own.
+    done = action._low_level_execute_command(f"{shlex.quote(python)} -I -", in_data=f"{BEGIN}main({words})\n".encode())
     told = settled(done, options.secrets)
     return None if told and told["changed"] and name in CONVERGING else told
 

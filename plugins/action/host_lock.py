@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
         options = {**given, **added}
         if not str(options["path"]).startswith("/"):
             return None
-        done = self._low_level_execute_command(shlex.join([python, "-c", PROGRAM, json.dumps(options)]))
+        done = self._low_level_execute_command(shlex.join([python, "-I", "-c", PROGRAM, json.dumps(options)]))
         try:
             told = json.loads(done["stdout"].splitlines()[-1])
         except (ValueError, IndexError, RecursionError):

@@ -59,8 +59,14 @@ def test_no_argument_of_the_module_is_logged_on_the_host(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Task:
-    """Return a function that runs a task of the action on this machine, and tells whether Ansible ran the module."""
+def task(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Task:
+    """Return a function that runs a task of the action on this machine, and tells whether Ansible ran the module.
+
+    The programs run in a home directory with a file that has the name of a module of Python.
+    """
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "shutil.py").write_text("raise SystemExit(3)")
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
 
     def run(name: str, python: str = sys.executable, pipelining: bool = True, **options: Any) -> dict[str, Any]:
@@ -70,7 +76,7 @@ def task(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             return told | {"by_ansible": True} | ({"failed": True} if status else {})
 
         def low_level(command: str, in_data: bytes) -> dict[str, Any]:
-            done = subprocess.run(["/bin/sh", "-c", command], input=in_data, capture_output=True, check=False)
+            done = subprocess.run(["/bin/sh", "-c", command], input=in_data, capture_output=True, check=False, cwd=home)
             return {"rc": done.returncode, "stdout": f"Welcome!\n{done.stdout.decode()}", "stderr": done.stderr}
 
         made: Any = object.__new__(action.ActionModule)
