@@ -221,7 +221,9 @@ def apply(todo: Iterable[Step], seen: Observed) -> None:
         elif step.action == "hold":
             system.run(["apt-mark", "hold", step.value], timeout=LONG)
         elif step.action == "install":
-            _start_unit()
+            system.run(["systemctl", "reset-failed", UNIT], check=False)
+            settings = [f"--setenv={each}" for each in ENVIRONMENT]
+            system.run(["systemd-run", f"--unit={UNIT}", "--service-type=exec", *settings, "/bin/sh", "-c", INSTALL])
         elif step.action == "default":
             if system.differs(DROP_IN, DROP_IN_TEXT, 0o644):
                 system.write_atomic(DROP_IN, DROP_IN_TEXT)
@@ -239,12 +241,6 @@ def _choose(command: str, kernel: str, kernels: dict[str, str]) -> None:
             " /boot/grub/grub.cfg, and run `sudo update-grub`. [update.kernel.no_entry]"
         )
     system.run([command, kernels[kernel]])
-
-
-def _start_unit() -> None:
-    system.run(["systemctl", "reset-failed", UNIT], check=False)
-    settings = [f"--setenv={each}" for each in ENVIRONMENT]
-    system.run(["systemd-run", f"--unit={UNIT}", "--service-type=exec", *settings, "/bin/sh", "-c", INSTALL])
 
 
 def failure(seen: Observed) -> str:

@@ -53,7 +53,8 @@ def read_pfs(sysfs_root: str, link_json: str = "[]") -> list[Pf]:
     for netdev in sorted(Path(sysfs_root, "class/net").glob("*")):
         device = netdev / "device"
         total = read_int(device / "sriov_totalvfs")
-        if total is None and not _is_connectx_pf(device):
+        # A ConnectX PF has no sriov_totalvfs if SR-IOV is disabled in its firmware.
+        if total is None and (read_text(device / "vendor") != MELLANOX or (device / "physfn").exists()):
             continue
         rdma = sorted(path.name for path in (device / "infiniband").glob("*"))
         pfs.append(
@@ -67,11 +68,6 @@ def read_pfs(sysfs_root: str, link_json: str = "[]") -> list[Pf]:
             )
         )
     return pfs
-
-
-def _is_connectx_pf(device: Path) -> bool:
-    """Tell whether this is a ConnectX PF. It has no sriov_totalvfs if SR-IOV is disabled in its firmware."""
-    return read_text(device / "vendor") == MELLANOX and not (device / "physfn").exists()
 
 
 def max_mtus(link_json: str) -> dict[str, int]:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def holders(
             inode = _inode(path)
             if inode and inode != own:
                 spaces.setdefault(inode, (path, []))
-    for pid in _pids(proc_root):
+    for pid in sorted(int(entry.name) for entry in proc_root.iterdir() if entry.name.isdigit()):
         path = proc_root / str(pid) / "ns/net"
         inode = _inode(path)
         if inode and inode != own:
@@ -94,10 +94,6 @@ def _inode(path: Path) -> int | None:
         return None
     except OSError:
         return None
-
-
-def _pids(proc_root: Path) -> Iterator[int]:
-    yield from sorted(int(entry.name) for entry in proc_root.iterdir() if entry.name.isdigit())
 
 
 def _pods_by_namespace(caches: Iterable[Path]) -> dict[str, tuple[str, str]]:

@@ -173,17 +173,13 @@ def refused_image(pod: Mapping[str, Any]) -> bool:
     return any(trouble(pod, container, ())[1] for container in containers)
 
 
-def _warnings_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    uid = pod["metadata"].get("uid")
-    # A recreated pod keeps its name, so only the uid distinguishes its events from those of its predecessor.
-    return [e for e in events if e.get("type") == "Warning" and e.get("involvedObject", {}).get("uid") == uid]
-
-
 def trouble(
     pod: Mapping[str, Any], container: Mapping[str, Any], events: Iterable[Mapping[str, Any]]
 ) -> tuple[str, bool]:
     """Return what keeps a pod from becoming ready (empty if nothing is known), and whether waiting cannot help."""
-    warnings = _warnings_of(pod, events)
+    # A recreated pod keeps its name, so only the uid distinguishes its events from those of its predecessor.
+    uid = pod["metadata"].get("uid")
+    warnings = [e for e in events if e.get("type") == "Warning" and e.get("involvedObject", {}).get("uid") == uid]
     waiting = container.get("state", {}).get("waiting") or {}
     reason = waiting.get("reason", "")
     if last := crash(container):
