@@ -169,8 +169,12 @@ def validated(main: Callable[[], None], given: Mapping[str, Any]) -> Options | N
         FunctionType(main.__code__, {**main.__globals__, "AnsibleModule": ask})()
     except _Asked as asked:
         spec, rules = asked.args
-    # Ansible marks the strings of its options.
-    plain = json.loads(json.dumps(given))
+    else:
+        return None
+    try:
+        plain = json.loads(json.dumps(given))  # Ansible marks the strings of its options.
+    except TypeError:  # such as a date of YAML
+        return None
     checked = ArgumentSpecValidator(spec, **rules).validate(plain)
     if checked.error_messages or not complete(spec, plain):
         return None
@@ -233,7 +237,7 @@ def settled(done: Mapping[str, Any], secrets: Iterable[str]) -> dict[str, Any] |
         told = json.loads(done["stdout"].splitlines()[-1])
     except (ValueError, IndexError, RecursionError):
         return None
-    if done["rc"] != 0 or not isinstance(told, dict) or told.get("failed") or type(told.get("changed")) is not bool:
+    if done["rc"] != 0 or not isinstance(told, dict) or told.get("failed") or not isinstance(told.get("changed"), bool):
         return None
     if any(json.dumps(secret)[1:-1] in done["stdout"] for secret in secrets):
         return None
