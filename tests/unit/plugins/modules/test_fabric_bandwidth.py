@@ -33,6 +33,7 @@ PLAN = plan_fabric(
     )
 )[0].as_dict()
 ENDS = {"plan": PLAN, "host": "spark1", "partner": "spark2", "full_floor": 90}
+FLOORS = (HALF_FLOOR, FULL_FLOOR)
 RESULT = " 65536      115421           0.00               97.51                0.185985\n"
 
 
@@ -50,22 +51,17 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def test_a_client_measures_every_rail(tmp_path: Path, ran: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_measures_every_rail_and_a_slow_one_is_a_result(
+    tmp_path: Path, ran: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     status, result = run_module(fabric_bandwidth, capsys, **ENDS, side="client", sysfs_root=str(tmp_path))
     assert (status, result["ok"], result["measured"]) == (0, True, {"rail0": 97.51})
     assert result["pair"] == ["spark1", "spark2"]
     assert ran[0][-1] == "10.100.0.2"
     assert ran[0][1:5] == ["-d", "rocep1s0f0v0", "-x", "3"]
-
-
-def test_a_rail_below_its_floor_is_a_result(
-    tmp_path: Path, ran: list[list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, result = run_module(
-        fabric_bandwidth, capsys, **ENDS, side="client", half_floor=98, sysfs_root=str(tmp_path)
-    )
-    assert (status, result["ok"]) == (0, False)
-    assert "slow: rail0 below 98 Gb/s" in result["msg"]
+    options = {**ENDS, "half_floor": 98, "sysfs_root": str(tmp_path)}
+    status, result = run_module(fabric_bandwidth, capsys, **options, side="client")
+    assert (status, result["ok"], "slow: rail0 below 98 Gb/s" in result["msg"]) == (0, False, True)
 
 
 def test_a_server_starts_units_that_end_by_themselves(
@@ -100,26 +96,31 @@ def test_a_user_without_become_is_told_so(
 
 
 @pytest.mark.parametrize(
-    ("measured", "good", "word"),
+    ("rails", "floors", "good", "word"),
     [
-        ({"rail0": 97.5, "rail1": 97.4}, True, "97.5"),
-        ({"rail0": 97.5, "rail1": None}, False, "half-rail: rail1"),
-        ({"rail0": 13.1, "rail1": 12.9}, False, "degraded: rail0, rail1"),
-        ({"rail0": 13.1, "rail1": 97.0}, False, "degraded: rail0"),
-        ({"rail0": 60.0, "rail1": 97.0}, False, "slow: rail0"),
-        ({"rail0": None, "rail1": None}, False, "no RDMA traffic at all"),
-        ({"rail0": 97.5}, True, "97.5"),
-        ({}, False, "nothing was measured"),
+        ((97.5, 97.4), (90, 180), True, "97.5"),
+        ((97.5, None), (90, 180), False, "half-rail: rail1"),
+        ((13.1, 12.9), (90, 180), False, "degraded: rail0, rail1"),
+        ((13.1, 97.0), (90, 180), False, "degraded: rail0"),
+        ((60.0, 97.0), (90, 180), False, "slow: rail0"),
+        ((None, None), (90, 180), False, "no RDMA traffic at all"),
+        ((97.5,), (90, 180), True, "97.5"),
+        ((), (90, 180), False, "nothing was measured"),
+        ((91.0, 91.0), (90, 190), False, "slow"),
+        # What owners measured, and whether it is good.
+        ((80.5, 80.5), FLOORS, True, ""),
+        ((97.0,), FLOORS, True, ""),
+        ((86.0,), FLOORS, False, ""),
+        ((97.0, 97.0), FLOORS, True, ""),
+        ((97.0, 60.0), FLOORS, False, ""),
+        ((71.0, 71.0), FLOORS, False, ""),
     ],
 )
-def test_bandwidth_verdicts(measured: dict[str, float | None], good: bool, word: str) -> None:
-    found, text = judge_bandwidth(measured, 90, 180)
-    assert found is good
-    assert word in text
-
-
-def test_both_halves_together_have_a_floor() -> None:
-    assert judge_bandwidth({"rail0": 91.0, "rail1": 91.0}, 90, 190)[0] is False
+def test_bandwidth_verdicts(
+    rails: tuple[float | None, ...], floors: tuple[float, float], good: bool, word: str
+) -> None:
+    found, text = judge_bandwidth({f"rail{number}": rate for number, rate in enumerate(rails)}, *floors)
+    assert (found, word in text) == (good, True)
 
 
 def test_average_of_perftest() -> None:
@@ -130,26 +131,6 @@ def test_average_of_perftest() -> None:
 """
     assert bandwidth.parse_average(output) == 97.51
     assert bandwidth.parse_average("Couldn't connect to 10.100.0.1:18515") is None
-
-
-def test_what_owners_measure_is_not_called_slow() -> None:
-    found = {halves: judge_bandwidth(dict(enumerate_rails(halves)), HALF_FLOOR, FULL_FLOOR)[0] for halves in HALVES}
-    assert found == HALVES
-
-
-# Gb/s of the rails of one pair, measured at once, and whether they are good
-HALVES = {
-    (80.5, 80.5): True,
-    (97.0,): True,
-    (86.0,): False,
-    (97.0, 97.0): True,
-    (97.0, 60.0): False,
-    (71.0, 71.0): False,
-}
-
-
-def enumerate_rails(halves: tuple[float, ...]) -> list[tuple[str, float]]:
-    return [(f"rail{number}", half) for number, half in enumerate(halves)]
 
 
 def test_the_expected_figures_are_the_same_everywhere() -> None:

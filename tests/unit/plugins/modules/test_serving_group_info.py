@@ -72,30 +72,23 @@ def test_only_a_failing_server_means_that_the_node_does_not_answer(
     assert members.answers(status.read_group([pod(True)], [], 1).ranks[0]) is answers
 
 
-def test_it_waits_until_the_group_is_ready() -> None:
-    cluster = Members([], [pod(False)], [pod(True)])
-    assert info.wait(cluster, 1, 60, {}).ready
-    assert cluster.looks == 3
-
-
-def test_it_stops_when_a_rank_has_failed() -> None:
-    cluster = Members([pod(False)], [pod(False, restarts=2)])
-    group = info.wait(cluster, 1, 3600, {})
-    assert group.hopeless
-    assert cluster.looks == 2
-
-
-def test_it_gives_up_in_time() -> None:
-    cluster = Members([pod(False)])
-    assert not info.wait(cluster, 1, 10, {}).ready
-    # After 0, 0.125, 0.375, 0.875, 1.875, 3.875, 5.875, 7.875, 9.875 and 10 seconds.
-    assert cluster.looks == 10
-
-
-def test_without_a_time_limit_it_reads_once() -> None:
-    cluster = Members([pod(False)])
-    assert not info.wait(cluster, 1, 0, {}).ready
-    assert cluster.looks == 1
+@pytest.mark.parametrize(
+    ("shown", "limit", "ready", "hopeless", "looks"),
+    [
+        ([[], [pod(False)], [pod(True)]], 60, True, False, 3),
+        ([[pod(False)], [pod(False, restarts=2)]], 3600, False, True, 2),
+        # After 0, 0.125, 0.375, 0.875, 1.875, 3.875, 5.875, 7.875, 9.875 and 10 seconds.
+        ([[pod(False)]], 10, False, False, 10),
+        ([[pod(False)]], 0, False, False, 1),
+    ],
+    ids=["ready", "failed", "late", "no limit"],
+)
+def test_it_waits_until_the_group_is_ready_or_has_failed_or_the_time_is_over(
+    shown: list[Any], limit: int, ready: bool, hopeless: bool, looks: int
+) -> None:
+    cluster = Members(*shown)
+    group = info.wait(cluster, 1, limit, {})
+    assert (group.ready, group.hopeless, cluster.looks) == (ready, hopeless, looks)
 
 
 def test_the_message_names_rank_cause_and_remedy() -> None:
@@ -106,10 +99,6 @@ def test_the_message_names_rank_cause_and_remedy() -> None:
     assert "rank 1: pod g-1-0 on spark2: crashed with exit code 1, restarted 2 time(s)" in text
     assert "Probable cause: rank 1 on spark2: " in text
     assert "IPv4" in text
-
-
-def test_a_log_without_nccl_has_no_cause() -> None:
-    rank = status.Rank(0, "g-0-0", "spark1", "Running", False, False, 0, "")
     assert info.nccl_causes(rank, ["hello"]) == []
 
 
@@ -218,7 +207,7 @@ def test_an_api_that_does_not_answer_fails_with_its_reason(capsys: pytest.Captur
     assert result["msg"].startswith("can't use context gb10 of kubeconfig /none")
 
 
-def test_a_command_runs_in_the_head_of_a_ready_group(
+def test_a_command_runs_in_the_head_of_a_group_that_is_ready_and_of_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = [(0, '{"tp_size": 2}\n', ""), (1, "", "not ready: HTTP 401\n")]
@@ -231,13 +220,8 @@ def test_a_command_runs_in_the_head_of_a_ready_group(
     assert code == 1
     assert "g-0-0 is ready, but get /server_info ended with status 1 in it: not ready: HTTP 401" in result["msg"]
     assert "kubectl -n gb10-serving logs g-0-0 -c sglang" in result["msg"]
-
-
-def test_no_command_runs_in_a_group_that_is_not_ready(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api = FakeApi(pods=[pod(False)], logs={"g-0-0": [""]})
-    api.install(monkeypatch)
+    api.pods, api.logs = [pod(False)], {"g-0-0": [""]}
+    api.asked.clear()
     assert run(capsys, head_command=["get"])[1]["head_output"] == ""
     assert not [ask for ask in api.asked if "command" in ask]
 
