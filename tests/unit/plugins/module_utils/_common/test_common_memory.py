@@ -17,11 +17,6 @@ def node(available: float, free: float | None = None, full: float = 0) -> Readin
     return Reading(100 * GIB, int((available if free is None else free) * GIB), int(available * GIB), full, full)
 
 
-def steps(limits: Limits, *seen: tuple[float, Reading]) -> list[str]:
-    history = History()
-    return [ladder(reading, limits, history, now).step for now, reading in seen]
-
-
 def test_the_files_of_the_kernel_are_read() -> None:
     seen = Reading.parse(MEMINFO, PRESSURE)
     assert seen == Reading(120 * GIB, 2 * GIB, 60 * GIB, 12.5, 7.25)
@@ -39,42 +34,31 @@ def test_a_missing_size_is_an_error_and_not_zero(missing: str) -> None:
         Reading.parse(MEMINFO.replace(missing, "Other"), PRESSURE)
 
 
-def test_low_memory_warns_and_stops_the_group_if_it_lasts() -> None:
-    seen = [(0, node(50)), (1, node(4.5)), (2, node(3)), (11, node(3)), (12, node(3))]
-    assert steps(STOP, *seen) == ["none", "warn", "warn", "warn", "stop_group"]
-
-
-def test_a_short_dip_stops_nothing() -> None:
-    assert steps(STOP, (0, node(3)), (9, node(3)), (10, node(4.5)), (11, node(3)), (20, node(3)))[-1] == "warn"
-
-
-def test_a_warning_ends_only_clearly_above_its_threshold() -> None:
-    seen = [(0, node(4.9)), (1, node(5.5)), (2, node(6.1)), (3, node(5.5))]
-    assert steps(STOP, *seen) == ["warn", "warn", "none", "none"]
-
-
-def test_the_stop_stays_due_until_there_is_clearly_more_memory() -> None:
-    seen = [(0, node(3)), (10, node(3)), (600, node(4.5)), (601, node(5.5)), (602, node(6.5)), (603, node(4.5))]
-    assert steps(STOP, *seen) == ["warn", "stop_group", "stop_group", "stop_group", "none", "warn"]
-
-
-def test_waiting_tasks_count_only_while_memory_is_low() -> None:
+LOW, WAITS, FULL, WARN = node(3), node(4.5, full=90), node(60, free=2), Limits(warn=5)
+# Limits, what is read at which second, and the steps that are due then.
+LADDERS: dict[str, tuple[Limits, list[tuple[float, Reading]], str]] = {
+    "low memory that lasts": (STOP, [(0, node(50)), (1, node(4.5)), (2, LOW), (11, LOW), (12, LOW)],
+                              "none warn warn warn stop_group"),
+    "a short dip": (STOP, [(0, LOW), (9, LOW), (10, node(4.5)), (11, LOW), (20, LOW)], "warn warn warn warn warn"),
+    "a warning ends only clearly above its threshold": (
+        STOP, [(0, node(4.9)), (1, node(5.5)), (2, node(6.1)), (3, node(5.5))], "warn warn none none"),
+    "the stop stays due until there is clearly more memory": (
+        STOP, [(0, LOW), (10, LOW), (600, node(4.5)), (601, node(5.5)), (602, node(6.5)), (603, node(4.5))],
+        "warn stop_group stop_group stop_group none warn"),
     # Loading a model through the page cache also makes tasks wait.
-    assert steps(STOP, (0, node(50, full=90)), (60, node(50, full=90))) == ["none", "none"]
-    assert steps(STOP, (0, node(4.5, full=90)), (10, node(4.5, full=90))) == ["warn", "stop_group"]
-    assert steps(STOP, (0, node(4.5, full=19)), (10, node(4.5, full=19))) == ["warn", "warn"]
-
-
-def test_a_full_page_cache_is_dropped_once_in_a_while() -> None:
-    full = node(60, free=2)
-    assert steps(DROP, (0, full), (1, full), (10, full)) == ["drop_caches", "none", "drop_caches"]
-
-
-def test_caches_that_hold_little_are_kept() -> None:
+    "tasks wait while there is memory": (STOP, [(0, node(50, full=90)), (60, node(50, full=90))], "none none"),
+    "tasks wait while memory is low": (STOP, [(0, WAITS), (10, WAITS)], "warn stop_group"),
+    "tasks wait a little": (STOP, [(0, node(4.5, full=19)), (10, node(4.5, full=19))], "warn warn"),
+    "a full page cache": (DROP, [(0, FULL), (1, FULL), (10, FULL)], "drop_caches none drop_caches"),
     # A server that has loaded leaves little memory, and dropping its caches would only make it read its files again.
-    assert steps(DROP, (0, node(9, free=3)), (20, node(11, free=3))) == ["none", "none"]
+    "caches that hold little": (DROP, [(0, node(9, free=3)), (20, node(11, free=3))], "none none"),
+    "a stop that is switched off": (WARN, [(0, node(1, free=0)), (99, node(1, free=0, full=99))], "warn warn"),
+    "drops that are switched off": (WARN, [(0, node(90, free=1))], "none"),
+}  # fmt: skip
 
 
-def test_a_step_that_is_switched_off_is_never_due() -> None:
-    assert steps(Limits(warn=5), (0, node(1, free=0)), (99, node(1, free=0, full=99))) == ["warn", "warn"]
-    assert steps(Limits(warn=5), (0, node(90, free=1))) == ["none"]
+@pytest.mark.parametrize("name", LADDERS)
+def test_a_step_is_due_in_time_and_not_too_often(name: str) -> None:
+    limits, seen, due = LADDERS[name]
+    history = History()
+    assert [ladder(reading, limits, history, now).step for now, reading in seen] == due.split()

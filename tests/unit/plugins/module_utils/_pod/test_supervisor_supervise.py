@@ -8,6 +8,7 @@ import json
 import ssl
 import sys
 import urllib.request
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from email.message import Message
 from http.client import BadStatusLine
@@ -219,8 +220,82 @@ def run(steps: list[tuple[float, list[Any], bool | None]], history: Any = None) 
     return [supervise.decide(seen, healthy, history, LIMITS, now) for now, seen, healthy in steps]
 
 
-def test_a_healthy_group_is_left_alone() -> None:
-    assert run([(t, group("a", "b"), True) for t in range(0, 200, 5)]) == [""] * 40
+def crashing(uid: str, restarts: int, down: bool) -> supervise.Seen:
+    return supervise.Seen("g-1-0", incarnation=f"{uid}/{restarts}", running=not down, down=down)
+
+
+Step = tuple[float, list[Any], bool | None]
+
+
+def at(times: Iterable[int], seen: Callable[[int], list[Any]], healthy: bool | None = None) -> list[Step]:
+    """Return what is seen at these seconds."""
+    return [(float(now), seen(now), healthy) for now in times]
+
+
+WHOLE: list[Step] = [(0.0, group("a/0", "b/0"), True)]
+HEAD, SAME, BELONGS = group("a/0")[0], group("a", "b"), "g-0-0 still belong to the old group"
+# What is seen in turn, and why the group is ended at the last step, or nothing.
+COURSES: dict[str, tuple[list[Step], str]] = {
+    "a healthy group": (at(range(0, 200, 5), lambda _now: SAME, True), ""),
+    "a head that is stuck": ([(0, SAME, True), *at((5, 44, 45), lambda _now: SAME, False)], "stuck for 40 s"),
+    "one healthy answer resets the time": (
+        [(0, SAME, False), (39, SAME, True), (41, SAME, False), (80, SAME, False)],
+        "",
+    ),
+    "a group that restarted by itself": (
+        WHOLE + at(range(5, 300, 5), lambda _now: group("a/1", "b/1", started=False)),
+        "",
+    ),
+    "a rank that came back to an old group": (
+        [
+            (0, group("a/0", "b/0", "c/0"), True),
+            *at((5, 34, 35), lambda _now: group("a/0", "b/1", "c/0", started=False)),
+        ],
+        "while g-0-0, g-2-0 still belong to the old group",
+    ),
+    # The group was never healthy: the head waits for a worker that is not there any more.
+    "a rank that came back to a group that loads": (
+        at(range(0, 95, 5), lambda now: group("a/0", f"b/{int(now >= 60)}", started=False)),
+        BELONGS,
+    ),
+    # A drained node: the pod is pending, and deleting the others would not bring it back.
+    "a missing rank": (WHOLE + at(range(5, 900, 5), lambda _now: [HEAD, supervise.Seen("g-1-0")]), ""),
+    "a pending pod of a drained node": (
+        WHOLE + at(range(5, 900, 5), lambda _now: [HEAD, supervise.Seen("g-1-0", incarnation="new/0")]),
+        "",
+    ),
+    # The head stays "started" and answers 503; the worker is in CrashLoopBackOff and never runs for long.
+    "a rank that cannot come back": (
+        WHOLE + at(range(5, 40, 5), lambda now: [HEAD, crashing("b", 1 + now // 20, True)]),
+        f"some ranks are new while {BELONGS}",
+    ),
+    # A container that can't be created counts as no restart, and the head that waits for it does not end.
+    "a rank whose process cannot be started again": (
+        WHOLE + at(range(5, 370, 5), lambda _now: [HEAD, crashing("b", 0, True)]),
+        "g-1-0 has had no process for 360 s",
+    ),
+    "a rank whose process is started again": (
+        WHOLE + at(range(5, 370, 5), lambda now: [HEAD, crashing("b", 0, now != 360)]),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_a_group_is_ended_only_if_it_cannot_go_on_by_itself(name: str) -> None:
+    steps, why = COURSES[name]
+    *before, last = run(steps)
+    assert set(before) == {""}
+    assert why in last and bool(last) is bool(why)
+
+
+def test_after_a_restart_by_the_supervisor_it_sees_the_next_one_before_the_group_is_healthy() -> None:
+    history = supervise.History(incarnations=("a/0", "b/0"))
+    supervise.acted(history, LIMITS, 0)
+    steps = at([5], lambda _now: [supervise.Seen("g-0-0"), supervise.Seen("g-1-0")])
+    steps += at(range(10, 75, 5), lambda now: group("c/0", f"d/{int(now >= 40)}", started=False))
+    *before, last = run(steps, history)
+    assert set(before) == {""} and BELONGS in last
 
 
 def test_a_start_that_writes_to_its_log_is_left_alone_however_long() -> None:
@@ -257,19 +332,6 @@ def test_silence_counts_only_while_all_ranks_run_and_one_is_loading() -> None:
     for now in range(7200, 20_000, 60):
         assert supervise.decide(group("a", "b"), True, history, COLD, float(now)) == ""
     assert supervise.decide(loading, None, history, COLD, 20_000.0, "", []) == ""
-
-
-def test_a_stuck_head_ends_the_group_after_a_while() -> None:
-    said = run(
-        [
-            (0, group("a", "b"), True),
-            (5, group("a", "b"), False),
-            (44, group("a", "b"), False),
-            (45, group("a", "b"), False),
-        ]
-    )
-    assert said[:3] == ["", "", ""]
-    assert "stuck for 40 s" in said[3]
 
 
 def busy(checks: int) -> tuple[Any, float]:
@@ -319,45 +381,6 @@ def test_health_requests_do_not_warm_a_head_and_a_restart_cools_it() -> None:
     assert history.warm == 0
 
 
-def test_one_healthy_answer_resets_the_time() -> None:
-    same = group("a", "b")
-    assert run([(0, same, False), (39, same, True), (41, same, False), (80, same, False)]) == ["", "", "", ""]
-
-
-def test_a_group_that_restarted_by_itself_is_left_alone() -> None:
-    steps = [(0.0, group("a/0", "b/0"), True)]
-    steps += [(float(t), group("a/1", "b/1", started=False), None) for t in range(5, 300, 5)]
-    assert set(run(steps)) == {""}
-
-
-def test_a_rank_that_came_back_to_an_old_group_ends_it() -> None:
-    steps = [(0.0, group("a/0", "b/0", "c/0"), True)]
-    steps += [(float(t), group("a/0", "b/1", "c/0", started=False), None) for t in (5, 34, 35)]
-    said = run(steps)
-    assert said[:3] == ["", "", ""]
-    assert "while g-0-0, g-2-0 still belong to the old group" in said[3]
-
-
-def test_a_rank_that_came_back_to_a_loading_group_ends_it() -> None:
-    """The group was never healthy: the head waits for a worker that is not there any more."""
-    steps = [(float(t), group("a/0", "b/0", started=False), None) for t in range(0, 60, 5)]
-    steps += [(float(t), group("a/0", "b/1", started=False), None) for t in range(60, 95, 5)]
-    said = run(steps)
-    assert set(said[:-1]) == {""}
-    assert "g-0-0 still belong to the old group" in said[-1]
-
-
-def test_after_a_restart_by_the_supervisor_it_sees_the_next_one_before_the_group_is_healthy() -> None:
-    history = supervise.History(incarnations=("a/0", "b/0"))
-    supervise.acted(history, LIMITS, 0)
-    steps = [(5.0, [supervise.Seen("g-0-0"), supervise.Seen("g-1-0")], None)]
-    steps += [(float(t), group("c/0", "d/0", started=False), None) for t in range(10, 40, 5)]
-    steps += [(float(t), group("c/0", "d/1", started=False), None) for t in range(40, 75, 5)]
-    said = run(steps, history)
-    assert set(said[:-1]) == {""}
-    assert "g-0-0 still belong to the old group" in said[-1]
-
-
 def test_restarts_for_a_worker_that_dies_in_every_load_get_rarer() -> None:
     """Restarts must get rarer: a new pod has a crash count of 0, and the waiting controller needs this count."""
     history, acts, born, now = supervise.History(), [], 0.0, 0.0
@@ -390,13 +413,6 @@ def test_a_head_that_works_is_not_stuck_however_long_it_answers_503() -> None:
     ]
     assert still[0] == ""
     assert "stuck for 40 s" in still[1]
-
-
-def test_a_missing_rank_is_waited_for() -> None:
-    """A drained node: the pod is pending, and deleting the others would not bring it back."""
-    gone = [*group("a/0"), supervise.Seen("g-1-0")]
-    steps = [(0.0, group("a/0", "b/0"), True), *((float(t), gone, None) for t in range(5, 900, 5))]
-    assert set(run(steps)) == {""}
 
 
 def test_restarts_back_off_and_a_healthy_period_resets_the_delay() -> None:
@@ -455,38 +471,6 @@ def test_a_group_that_answers_with_noise_is_restarted_once_until_it_was_healthy_
             supervise.acted(history, LIMITS, float(now))
     assert [bool(text) for text in seen] == [True, False, False, False, False, True]
     assert seen[0] == "g-0-0: nothing but !"
-
-
-def crashing(uid: str, restarts: int, down: bool) -> supervise.Seen:
-    return supervise.Seen("g-1-0", incarnation=f"{uid}/{restarts}", running=not down, down=down)
-
-
-def test_a_rank_that_cannot_come_back_ends_the_group_that_waits_for_it() -> None:
-    """The head stays "started" and answers 503; the worker is in CrashLoopBackOff and never runs for long."""
-    (head,) = group("a/0")
-    steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
-    steps += [(float(t), [head, crashing("b", 1 + t // 20, True)], None) for t in range(5, 40, 5)]
-    said = run(steps)
-    assert said[:-1] == [""] * 7
-    assert said[-1] == "some ranks are new while g-0-0 still belong to the old group"
-
-
-@pytest.mark.parametrize(("returns", "restarts"), [(0, True), (360, False)])
-def test_a_rank_whose_process_cannot_be_started_again_gets_a_new_pod(returns: int, restarts: bool) -> None:
-    """A container that can't be created counts as no restart, and the head that waits for it does not end."""
-    (head,) = group("a/0")
-    steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
-    steps += [(float(t), [head, crashing("b", 0, t != returns)], None) for t in range(5, 370, 5)]
-    said = run(steps)
-    assert set(said[:-1]) == {""}
-    assert said[-1].startswith("g-1-0 has had no process for 360 s") is restarts
-
-
-def test_a_pending_pod_of_a_drained_node_is_waited_for() -> None:
-    (head,) = group("a/0")
-    steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
-    steps += [(float(t), [head, supervise.Seen("g-1-0", incarnation="new/0")], None) for t in range(5, 900, 5)]
-    assert set(run(steps)) == {""}
 
 
 @pytest.mark.parametrize("both", [True, False])
