@@ -248,7 +248,7 @@ def steps(want: Want, seen: Observed) -> list[Step]:
         "running": lambda _seen: [],
         "settled": _settle,
         "returned": _go_back,
-        "closed": lambda _seen: [Step("record", state=replace(seen.state, open=False))] if seen.state.open else [],
+        "closed": _close,
     }[want](seen)
 
 
@@ -312,3 +312,7 @@ def _go_back(seen: Observed) -> list[Step]:
         return record
     running = seen.kernel == state.kernel_before
     return [*record, Step("default", state.kernel_before), *([] if running else [Step("reboot")])]
+
+
+def _close(seen: Observed) -> list[Step]:
+    return [Step("record", state=replace(seen.state, open=False))] if seen.state.open else []
