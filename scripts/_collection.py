@@ -6,8 +6,6 @@ An installed collection is in ``ansible_collections/gb10/cluster``; a checkout h
 ``collections/``. Scripts add ``IMPORT_ROOT`` to ``sys.path`` and then use the same import name as plugins and tests.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import shutil

@@ -7,8 +7,6 @@ Usage: `nvidia_stubs.py TORCH/lib`. The package index has no CPU build of PyTorc
 and every call returns "no CUDA device". Needs readelf and a C compiler.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

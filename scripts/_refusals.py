@@ -6,8 +6,6 @@ Such a message says in its first sentence what was found, then what to do, and e
 whose last line is nothing but an expression shows findings, which the pages have already by their own names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

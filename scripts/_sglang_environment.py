@@ -8,8 +8,6 @@ release pins. PyTorch's published build needs NVIDIA's libraries, which ``_nvidi
 is ever computed on a GPU.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

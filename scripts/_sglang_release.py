@@ -11,8 +11,6 @@ The parser needs three parts of the release's import chain: the release's pure m
 the names of heavy packages (torch, transformers, triton …), whose behaviour does not affect any flag.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import enum

@@ -9,8 +9,6 @@ pretend as its argument. It reads questions from standard input, one JSON object
 directory with only a ``config.json``: that of the question, else the defaults of transformers for the architecture.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

@@ -8,8 +8,6 @@ FIRST LAST`` it prints the modules through which a value can pass from one modul
 ``--count action.fabric_plan module_utils._host.interfaces``: those that import each other in between.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ SGLang's resolver and of the output guards on the row.
 The exit status is 0, or 2 if a file can't be read.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

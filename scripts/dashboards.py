@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the dashboards of role monitoring as JSON. With --check, only report which files are out of date."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Mapping
 from typing import Any

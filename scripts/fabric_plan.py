@@ -11,8 +11,6 @@ The ansible-core of the Python that runs this script reads the inventory; with `
 status is 0 if the fabric can be set up, 1 if a finding is an error, and 2 if the inventory can't be read.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

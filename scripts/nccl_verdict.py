@@ -8,8 +8,6 @@ kubectl logs my-pod | nccl_verdict.py --json -
 nccl_verdict.py --expect Socket --nodes 2 *.log
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

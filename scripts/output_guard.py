@@ -6,8 +6,6 @@
 The exit status is 0 if every output is healthy, 1 if one is not, and 2 if a file can't be read.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

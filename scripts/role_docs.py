@@ -7,8 +7,6 @@ The tables are generated from the roles' argument specs and defaults and from me
 and of disk space are generated from the profiles.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -9,8 +9,6 @@ exits 1 on any difference; without versions it checks the oldest and the newest 
 packaging.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

@@ -12,8 +12,6 @@ and shows the arithmetic. The exit status is 0 if no finding is an error, 1 if o
 are wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

@@ -12,8 +12,6 @@ pull request. It downloads torch once (0.6 GB) and each release. Exits 0, also i
 or a release can't be used.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -12,8 +12,6 @@ Exits 0 when every preset is accepted on the version for which it was written, e
 2 if a file is invalid or the arguments are wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -17,8 +17,6 @@ name it, for each "set" of launches apart. Exits 0 when every launch that worked
 fork, 1 otherwise, 2 when the file is unusable.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

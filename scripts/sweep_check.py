@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check sweep files and list their cells, without a host, SGLang or a GPU.
 
@@ -10,8 +9,6 @@
 Exits 0 if every file can be measured, 1 if one is wrong or SGLang accepts none of its cells, 2 if the arguments are
 wrong.
 """
-
-from __future__ import annotations
 
 import argparse
 import sys

@@ -9,8 +9,6 @@ brackets, or a line of a log. Without a message, write the table of docs/combina
 The site has all messages as tables, which docs/site/build takes from here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Inject faults that machines are delivered with into a running lab. A new lab has none of them."""
-
-from __future__ import annotations
 
 from .lab import Lab
 from .machines import USER

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Describe the hosts of a lab: their names, addresses, NIC ports and cables."""
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED: bring a lab host to the state of a real host after power-on.
 
 The network namespace outlives the container. This program therefore removes what a real reboot removes: VFs, and the
 addresses and MTU of the PFs. It runs on the host as gb10-lab-boot.service, before the network starts.
 """
-
-from __future__ import annotations
 
 import json
 import subprocess

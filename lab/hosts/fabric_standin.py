@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED SR-IOV and RDMA of a ConnectX-7, for a kernel without them. Runs on every node of the lab.
 
@@ -8,8 +7,6 @@ many VF interfaces (veth pairs into the switch of the PF's cable) or removes the
 interfaces, in the host and in pods. It cannot refuse a write with EBUSY: it restores the old number and logs the
 reason. It cannot move data by RDMA.
 """
-
-from __future__ import annotations
 
 import json
 import os

@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Print the state of a lab host that roles can change, as sorted lines.
 
 ``--compare`` reads earlier lines from standard input and prints the lines that differ (status 1). They show what
 --check wrongly changed, or what a reset did not remove.
 """
-
-from __future__ import annotations
 
 import argparse
 import hashlib

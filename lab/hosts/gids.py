@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Simulate the GID table of a RoCE port, in the order in which mlx5 and the kernel's ib_core fill it."""
-
-from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED model hub: has every model, each with the same two small files. Runs on the lab's control host."""
-
-from __future__ import annotations
 
 import hashlib
 import json

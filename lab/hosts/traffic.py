@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Simulate RDMA counters: no data moves by RDMA here, so programs report their RDMA traffic.
 
@@ -8,8 +7,6 @@ A program appends lines to ``/run/gb10-lab/rdma-traffic/<rdma device>``:
   ``interface``       from now on all bytes of the device's interface are added, in both directions
 With an empty file the counters do not change, as with NCCL's Socket transport.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 

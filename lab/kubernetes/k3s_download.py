@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Download K3s's binary and images from its release page and verify their checksums."""
-
-from __future__ import annotations
 
 import hashlib
 import os

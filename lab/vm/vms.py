@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run virtual machines: two with one SR-IOV network card each, a ring of more, or a single one without a card.
 
@@ -8,8 +7,6 @@ Containers cannot do this: they have no SR-IOV, and they share the memory of thi
 Real: SR-IOV (QEMU's igb), the kernel's GID tables, netplan, reboots, RDMA verbs and perftest. Simulated: soft-RoCE
 instead of a ConnectX, so bandwidth figures mean nothing. Without KVM a boot takes almost a minute.
 """
-
-from __future__ import annotations
 
 import contextlib
 import json

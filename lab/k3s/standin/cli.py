@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED K3s of gb10.cluster's lab: starts real Kubernetes components with K3s's files and paths.
 
 It is no K3s: no embedded Traefik, ServiceLB, Helm controller or registry mirror. Real K3s takes its place with
 LAB_K3S=PATH.
 """
-
-from __future__ import annotations
 
 import sys
 

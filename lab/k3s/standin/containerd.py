@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the configuration of containerd: K3s's own file, and the drop-in file with what the lab's hosts need."""
-
-from __future__ import annotations
 
 from pathlib import Path
 

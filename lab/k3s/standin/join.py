@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Let nodes join: a server's small HTTP service, to which the API server hands K3s's own paths, and its client."""
-
-from __future__ import annotations
 
 import base64
 import hmac

@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Keep node passwords as K3s does, so that nobody with the agent token gets the certificate of another node.
 
@@ -7,8 +6,6 @@ A node creates its password once, in ``/etc/rancher/node/password``. The first j
 ``<node>.node-password.k3s``. Every later join under that name has to bring the same password. The finalizer of the
 Node object makes sure that the Secret is removed together with the node.
 """
-
-from __future__ import annotations
 
 import base64
 import hashlib

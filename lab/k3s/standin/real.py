@@ -1,13 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the K3s that LAB_K3S names, with the settings that hosts need because they are containers.
 
 K3s reads drop-in files for its containerd. They let containers start without CAP_SYS_RESOURCE, mount the simulated
 sysfs in all of them, and do the same for the runtime ``nvidia``.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Sequence

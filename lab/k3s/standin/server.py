@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the control plane: a datastore, and Kubernetes' API server, controller manager and scheduler."""
-
-from __future__ import annotations
 
 import base64
 import json

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the settings of a K3s process from config.yaml, config.yaml.d, command line and environment, in K3s's order."""
-
-from __future__ import annotations
 
 import ipaddress
 import json

@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Join tokens in K3s's form: ``K10<hash of the cluster's CA>::<user>:<password>``, or the password alone."""
-
-from __future__ import annotations
 
 import re
 import secrets

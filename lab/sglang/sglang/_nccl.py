@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Decide and log as NCCL 2.28.9 does with the devices of the pod. Formats: NVIDIA/nccl v2.28.9-1 and its real logs."""
-
-from __future__ import annotations
 
 import os
 import socket

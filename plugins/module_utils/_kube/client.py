@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Call the Kubernetes API of one context with plain JSON and ClusterError."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -5,8 +5,6 @@
 Private to the collection.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

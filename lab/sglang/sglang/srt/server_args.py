@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED arguments: the release's own flags with their defaults and choices, and one check of its resolver."""
-
-from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
