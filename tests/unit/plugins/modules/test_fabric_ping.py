@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric.check_results import PF_INDEX
-from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.modules import fabric_ping
 from ansible_collections.gb10.cluster.plugins.modules import fabric_ping as probe
 from ansible_collections.gb10.cluster.plugins.modules.fabric_ping import Place, Target
@@ -84,7 +84,6 @@ def test_a_user_who_cannot_look_into_pods_is_told_so(
     """Without this, a VF in a pod would be reported as missing."""
     become_nobody(monkeypatch)
     monkeypatch.setattr(system, "links", dict)
-    monkeypatch.setattr(netns, "_pids", lambda _root: [1])
 
     def stat(path: Path, **_options: Any) -> Any:
         raise PermissionError(13, "Permission denied", str(path))
