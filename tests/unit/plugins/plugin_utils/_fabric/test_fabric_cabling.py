@@ -273,6 +273,7 @@ def test_the_picture_is_valid_svg_with_every_port_and_link() -> None:
     right = cabling.SVG_MARGIN + cabling.SVG_BOX + cabling.SVG_GAP
     assert [{box["x"] for box in boxes[side::2]} for side in (0, 1)] == [{cabling.SVG_MARGIN}, {right}]
     assert ET.fromstring(cabling.draw_svg([])).tag.endswith("svg")
+    assert cabling.draw_svg(cabling.ports_of(facts(3, *switched(1, 2, 3)))).count("<path") == 4
 
 
 SHAPES: list[tuple[int, list[tuple[End, ...]], str]] = [

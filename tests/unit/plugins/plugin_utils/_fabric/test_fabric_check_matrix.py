@@ -3,6 +3,7 @@
 from itertools import combinations
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.modules.fabric_bandwidth import judge_bandwidth
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import check_matrix as matrix
 from hypothesis import given
@@ -143,6 +144,14 @@ def test_a_pair_that_was_not_measured_fails() -> None:
     found = matrix.bandwidth_verdict([pair("b", "a", rail0=97.0)], ["a", "b", "c"], switched(*"abc"))
     assert found["ok"] is False
     assert "a and c: not measured" in found["msg"]
+
+
+@pytest.mark.parametrize(
+    "told", [[], {}, {"pair": ["b", "a"], "ok": True}, {**pair("b", "a", rail0=97.0), "pair": "ba"}]
+)
+def test_what_is_no_measurement_counts_as_none(told: object) -> None:
+    found = matrix.bandwidth_verdict([told], ["a", "b"], switched(*"ab"))
+    assert (found["ok"], "a and b: not measured" in found["msg"]) == (False, True)
 
 
 def test_a_run_that_measures_no_pair_fails() -> None:
