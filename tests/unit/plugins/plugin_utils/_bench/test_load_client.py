@@ -143,19 +143,20 @@ def test_reading_as_under_tls_keeps_the_time_of_arrival() -> None:
 
 
 def test_a_collapsed_stream_is_left_early() -> None:
+    left: list[bool] = []
+
     async def handler(request: web.Request) -> web.StreamResponse:
         response = await start(request)
         try:
             for _unused in range(100_000):
                 await response.write(delta("!"))
         except ConnectionError:
-            pass
+            left.append(True)
         return response
 
-    started = time.perf_counter()
     records = on_server(handler, count=2)
     assert all(r.garbage and r.garbage["kind"] == "single_token" and not r.ok for r in records)
-    assert time.perf_counter() - started < 20
+    assert left
 
 
 @pytest.mark.parametrize(("status", "kind"), [(500, "server"), (400, "server")])
