@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 
 // kine serves a SQLite database with etcd's protocol, or copies all its keys into an etcd. K3s contains the same code
-// with SQLite in C; this is a program of its own, because it needs other versions of the libraries than Kubernetes.
+// with SQLite in C; here SQLite is translated to Go, so that no C compiler is needed.
 package main
 
 import (
