@@ -75,6 +75,18 @@ def test_a_release_of_the_lab_is_built_from_its_own_sources(release: str) -> Non
     assert staged == {f"v0{version.removeprefix('1')}"}
 
 
+def test_what_both_modules_of_the_lab_need_is_compiled_once() -> None:
+    # Go shares a compiled package if it and all that it imports are required in the same version: with -trimpath the
+    # required version is part of the cache's key, also where the module is replaced.
+    required = []
+    for name in ("components", "node"):
+        text = (ROOT / "lab" / "kubernetes" / name / "go.mod").read_text(encoding="utf-8")
+        required.append(set(re.findall(r"(?m)^\t(\S+) (v\S+)", text)))
+    only_here, only_there = (dict(one - other) for one, other in (required, required[::-1]))
+    assert len(required[0] & required[1]) > 100
+    assert not only_here.keys() & only_there.keys()
+
+
 def test_the_releases_of_sglang_are_those_with_a_catalogue() -> None:
     oldest = min(Version.parse(path.stem) for path in (ROOT / "plugins" / "profiles" / "catalogue").glob("*.json"))
     assert f"| from {oldest} to the newest in `plugins/profiles/catalogue` |" in ROWS["SGLang"]
