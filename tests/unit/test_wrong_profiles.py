@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that invalid profiles are refused with the right finding; samples/rule_cases has a case for each rule."""
+"""Test that invalid profiles are refused with the right finding, including every problem that the sources report."""
 
 from copy import deepcopy
 from typing import Any
@@ -26,17 +26,54 @@ def args(**values: Any) -> dict[str, Any]:
 
 # profile, preset, version (None: the measured one), overlay, rule, word in the remedy
 WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
-    # what a preset, a patch or an image decides; samples/rule_cases has every rule
+    # startup traps of Gemma-4 on four DGX Sparks
     (GEMMA, "mtp-4", None, STOCK, "spec.frozenkv.promote", "24436"),
+    (GEMMA, "mtp-4", "0.5.10", STOCK, "spec.frozenkv.promote", "0.5.14"),
+    (GEMMA, "mtp-4", "0.5.13", STOCK, "spec.frozenkv.bf16", "0.5.14"),
+    (GEMMA, "baseline", "0.5.10", STOCK, "model.arch.unsupported", "0.5.11"),
+    (GEMMA, "mtp-4", None, args(speculative_num_draft_tokens=6), "spec.frozenkv.nsteps", "+ 1"),
+    (GEMMA, "mtp-6", None, args(speculative_num_draft_tokens=5), "spec.frozenkv.nsteps", "+ 1"),
+    (GEMMA, "mtp-4", None, args(speculative_num_draft_tokens=None), "spec.frozenkv.nsteps", "+ 1"),
+    (GEMMA, "baseline", None, args(attention_backend="flashinfer"), "attn.gemma4.allow", "triton"),
+    (GEMMA, "baseline", "0.5.23", {**STOCK, **args(attention_backend="flashinfer")}, "attn.gemma4.allow", "triton"),
+    # the change that brought Frozen-KV MTP
+    (GEMMA, "mtp-4", "0.5.13", {**STOCK, **args(speculative_algorithm="EAGLE3")}, "spec.frozenkv.eagle3", "NEXTN"),
+    (GEMMA, "mtp-4", "0.5.12", STOCK, "spec.frozenkv.transformers", "0.5.14"),
+    ("gemma-4-e4b-it", "mtp-topk1", "0.5.12.post1", STOCK, "spec.frozenkv.transformers", "0.5.14"),
+    (GEMMA, "mtp-4", None, args(speculative_draft_model_path=MISTRAL), "spec.alias.remote_fetch", "0.5.12"),
+    ("gemma-4-26b-a4b-it-b300", "mtp", None, args(speculative_draft_model_path=MISTRAL),
+     "spec.alias.remote_fetch", "0.5.12"),
+    # startup traps of Nemotron-3-Super
     (NEMOTRON, "mtp-3-4", None, args(attention_backend="triton"), "attn.nemotron.triton", "flashinfer"),
+    (NEMOTRON, "no-spec", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "flashinfer_cutlass"),
+    (NEMOTRON, "mtp-3-4", "0.5.12", STOCK, "spec.nemotron.loader", "0.5.13"),
+    (NEMOTRON, "mtp-3-4", "0.5.13", STOCK, "mamba.radix.nobuffer", "disable_radix_cache"),
     (NEMOTRON, "no-spec", None, args(json_model_override_args=None), "ctx.derived", "json_model_override_args"),
+    (NEMOTRON, "no-spec", "0.5.12", {**STOCK, **args(mamba_scheduler_strategy="extra_buffer")},
+     "mamba.nemotron.extra", "disable_radix_cache"),
+    (NEMOTRON, "ep4-mtp-3-4", None, {"topology": {"ep": 2}}, "moe.fi_cutlass.ep", "ep_size"),
+    # startup traps of Qwen3.5-397B and GLM-4.7
     (QWEN, "ep4-eager", None, {}, "graph.eager_regime", "CUDA graphs"),
+    (QWEN, "ep4-flashinfer-cutlass", None, {}, "moe.nvfp4.fi_cutlass", "triton"),
     (QWEN, "winner", None, {"patches": ["sm121-jit-arch"]}, "sm121.admissible_archs", "sm121-admissible-archs"),
+    (QWEN, "winner", "0.5.9", {**STOCK, "patches": []}, "sm121.admissible_archs", "sm121-admissible-archs"),
     (QWEN, "ep4", None, {"patches": ["sm121-admissible-archs", "sm121-jit-arch"]},
      "moe.nvfp4.ep_patches", "cutlass-moe-mask-topk"),
+    (QWEN, "ep4-cutlass-fi", "0.5.15", {**STOCK, "patches": ["sm121-jit-arch", "cutlass-moe-zero-init"]},
+     "moe.nvfp4.ep_patches", "modelopt-ep-input-scale"),
+    (QWEN, "winner", "0.5.16", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
+    (GLM, "mtp-triton", "0.5.23", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
+    (QWEN, "mtp", None, args(mamba_scheduler_strategy="no_buffer"), "mamba.radix.nobuffer", "extra_buffer"),
+    (QWEN, "mtp", None, args(disable_radix_cache=True), "mamba.extra.noradix", "no_buffer"),
+    (QWEN, "mtp", None, args(speculative_eagle_topk=4), "spec.v2.topk", "SGLANG_ENABLE_SPEC_V2"),
+    (GLM, "winner", "0.5.13", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
+    (GLM, "piecewise", None, {}, "graph.piecewise.nvfp4", "disable_piecewise_cuda_graph"),
+    (GLM, "mtp-triton", None, args(speculative_eagle_topk=None), "spec.topk.required", "speculative_eagle_topk"),
     # parallel sizes
     (GEMMA, "baseline", None, {"topology": {"nodes": 3}}, "par.nnodes", "multiple of nnodes"),
+    (GEMMA, "baseline", None, {"topology": {"tp": 8}}, "par.nnodes", "nnodes"),
     (QWEN, "winner", None, {"topology": {"ep": 3}}, "moe.ep_divides", "divides"),
+    ("gemma-4-e4b-it", "baseline", "0.5.23", {**STOCK, **args(dp_size=4)}, "par.dp", "second group"),
     # flags of another release
     (QWEN, "winner", "0.5.16", {**STOCK, **args(fp4_gemm_backend="cutlass")}, "flag.choice", "flashinfer_cutlass"),
     (GEMMA, "baseline", "0.5.21", {**STOCK, **args(kv_cache_dtype="fp4_e2m1")}, "flag.choice", "fp8_e4m3"),
@@ -58,6 +95,11 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "baseline", None, args(speculative_num="4"), "flag.ambiguous", "in full"),
     (GEMMA, "baseline", None, args(cuda_graph_bs=["x"]), "flag.type", "int"),
     (GEMMA, "baseline", "0.5.23", {**STOCK, **args(cuda_graph_config={"decode": {"max": 8}})}, "flag.type", "value"),
+    (GEMMA, "baseline", None, args(mem_fraction_static=80), "value.range", "between 0 and 1"),
+    (GEMMA, "baseline", None, args(mem_fraction_static=1.5), "value.range", "between 0 and 1"),
+    (GEMMA, "baseline", None, args(context_length=-5), "value.range", "1 or more"),
+    (GEMMA, "baseline", None, args(max_running_requests=0), "value.range", "1 or more"),
+    (GEMMA, "mtp-4", None, args(speculative_num_steps=-2), "value.range", "1 or more"),
     (GEMMA, "baseline", None, args(nccl_port=99999999), "value.range", "65535"),
     (GEMMA, "baseline", None, {"topology": {"tp": 0}}, "value.range", "1 or more"),
     (GEMMA, "baseline", None, args(nccl_transport="roce"), "flag.unknown", "--nccl-port"),
@@ -74,10 +116,13 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
 SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (NEMOTRON, "no-spec", "0.5.13", {**STOCK, **args(max_mamba_cache_size=96, max_running_requests=48)},
      "mamba.slots", "to 32"),
+    (NEMOTRON, "mtp-3-4", "0.5.14", {**STOCK, **args(max_mamba_cache_size=96, max_running_requests=32)},
+     "mamba.slots", "to 19"),
     (NEMOTRON, "mtp-3-4", None, args(max_mamba_cache_size=96, max_running_requests=32), "mamba.slots", "to 19"),
     (NEMOTRON, "mtp-5-5", None, {}, "spec.topk1.autoadjust", "Write 6"),
     (QWEN, "ep4", None, args(max_running_requests=None), "graph.eager_regime", "max_running_requests"),
     (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
+    (NEMOTRON, "no-spec", None, args(fp4_gemm_backend="flashinfer_cudnn"), "fp4gemm.cudnn", "flashinfer_cutlass"),
     (QWEN, "winner", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "cutlass"),
 ]  # fmt: skip
 
