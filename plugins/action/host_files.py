@@ -1,4 +1,5 @@
 # Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run modules of hosts without Ansible's library, as long as they have nothing to change.
 
@@ -6,6 +7,8 @@ A host compiles Ansible's library for each module that it starts, which takes mo
 finds nothing to do (docs/growth.md). The modules below need of it only what ``AnsibleModule`` has here. Where one of
 them would change something or fails, Ansible starts it as usual. meta/runtime.yml leads the modules here.
 """
+
+from __future__ import annotations
 
 import base64
 import importlib

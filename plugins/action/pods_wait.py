@@ -1,10 +1,13 @@
 # Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a module in time slices, and show its message after each of them; on the controller without a Python of its own.
 
 A module can show nothing before it ends, and a retried task shows only the retries left. All modules that wait in
 slices use this action, and some that run on the controller; meta/runtime.yml names them.
 """
+
+from __future__ import annotations
 
 import json
 import sys

@@ -1,4 +1,5 @@
 # Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Let one run at a time change the groups of a namespace.
 
@@ -6,6 +7,8 @@ An action, because it names the process of the run, which is the parent of the o
 
 The Lease names its holder and expires. A run that ended on the same machine without giving it back does not hold it.
 """
+
+from __future__ import annotations
 
 import json
 from collections.abc import Mapping

@@ -1,6 +1,9 @@
 # Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Append one record to a sweep's journal, and report the progress of the sweep."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Say at the end of a run what made it fail, and once for all hosts why Ansible could not log in or use sudo."""
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 name: contact
 type: notification

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Print one line per stage: which of how many, the time so far, and how long the rest took in the previous run."""
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 name: progress
 type: aggregate

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What several modules and actions have in common."""
 
+from __future__ import annotations
+
 
 class ModuleDocFragment:
     """One fragment per attribute: ``gb10.cluster.shared.cluster`` is CLUSTER."""

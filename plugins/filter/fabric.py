@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Filters that turn the fabric plan into Kubernetes objects and judge checks of it; each has a YAML file."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

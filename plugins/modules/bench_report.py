@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # The action of this name runs instead; this file is its documentation.
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: bench_report
 short_description: Create the report of a sweep

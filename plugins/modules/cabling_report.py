@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # The action of this name runs instead; this file is its documentation.
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: cabling_report
 short_description: Draw the cabling of all hosts, and compare it with the inventory

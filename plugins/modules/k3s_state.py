@@ -8,6 +8,8 @@ Everything is renamed within its file system: the new state is complete before t
 exchange is put back by the next one.
 """
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: k3s_state
 short_description: Exchange the state of a stopped K3s server, and keep the old one

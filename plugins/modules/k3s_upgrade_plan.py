@@ -7,6 +7,8 @@
 An annotation on the namespace and the nodes marks an upgrade in progress, so that an interrupted one can be resumed.
 """
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: k3s_upgrade_plan
 short_description: Plan the order of a K3s upgrade

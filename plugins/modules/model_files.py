@@ -3,6 +3,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: model_files
 short_description: Remove a model from a node, or the digests of damaged files from its record

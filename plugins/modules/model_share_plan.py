@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # The action of this name runs instead; this file is its documentation.
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: model_share_plan
 short_description: Plan which node downloads which files of models, and which nodes copy them

@@ -3,6 +3,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: model_stock_info
 short_description: Read what a node has of some models, and what it needs to get the rest

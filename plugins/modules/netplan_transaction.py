@@ -4,6 +4,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: netplan_transaction
 short_description: Set the fabric's addresses and MTU with netplan, and undo the change unless it is confirmed

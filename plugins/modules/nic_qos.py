@@ -4,6 +4,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: nic_qos
 short_description: Configure a lossless class for RoCE on a host's ConnectX ports, also after a reboot

@@ -10,6 +10,8 @@ server that takes too much freezes the host until somebody presses its power but
 to all and stops the server first.
 """
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: node_tuning
 short_description: Keep a host reachable and steady while it serves a model

@@ -7,6 +7,8 @@
 No message contains an API object.
 """
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: node_wait
 short_description: Wait until Kubernetes nodes are ready and offer their devices

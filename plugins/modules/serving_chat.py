@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # The action of this name runs instead; this file is its documentation.
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: serving_chat
 short_description: Ask a running group one question

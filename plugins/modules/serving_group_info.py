@@ -3,6 +3,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: serving_group_info
 short_description: Report the state of a serving group's ranks, and wait until they are ready

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # The action of this name runs instead; this file is its documentation.
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: serving_objects
 short_description: Render the Kubernetes objects of a serving group

@@ -7,6 +7,8 @@
 The program in the pod is ``roles/sglang/files/ask_sglang.py``.
 """
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: serving_verdict
 short_description: Ask the SGLang of an image whether it accepts the command lines of a group

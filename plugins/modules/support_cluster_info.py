@@ -7,6 +7,8 @@
 Pods of others are only what takes a node's resources. Their arguments, messages and logs are not read into the bundle.
 """
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 module: support_cluster_info
 short_description: Read what a support bundle contains of a cluster

@@ -7,6 +7,8 @@ configuration: by their known value, by their shape, and by the name before or a
 lacks a word can be used, and a published token cannot be taken back.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 import re

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Constants and literal types that several parts of this collection share."""
 
+from __future__ import annotations
+
 from typing import Literal, get_args
 
 RdmaMode = Literal["privileged", "ipc_lock", "restricted", "none"]

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Result types of the modules fabric_ping and fabric_bandwidth, and of their verdicts. Private to the collection."""
 
+from __future__ import annotations
+
 from typing import Literal, TypedDict
 
 Layer = Literal["", "sriov", "link", "address", "mtu", "ethernet", "ip"]

@@ -7,6 +7,8 @@ A failed check undoes the change at once. If the controller or the link fails, t
 has either its old or its new content at any time.
 """
 
+from __future__ import annotations
+
 import contextlib
 import re
 import secrets

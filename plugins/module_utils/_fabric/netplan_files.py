@@ -5,6 +5,8 @@
 A path has its old or its new content at any time, because only complete files are renamed onto it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re

@@ -7,6 +7,8 @@ time is up, and a boot starts it before the network. The undo needs no disk spac
 An undo that fails, hangs or is killed stays pending, and systemd starts it again until it is done.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json

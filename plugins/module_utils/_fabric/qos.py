@@ -7,6 +7,8 @@ class, and two DSCPs are each assigned to a class. mlx5 trusts DSCP instead of V
 exists (mlx5e_dcbnl_ieee_setapp and _delapp in Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c).
 """
 
+from __future__ import annotations
+
 import json
 import re
 import sys

@@ -7,6 +7,8 @@ address a.b.c.d. Without that address only link-local GIDs exist, and ``ibv_modi
 unreachable" if the peer is not on the same link.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,6 +7,8 @@ own ``virtual-function-count`` is not used: its unit of the 1.1 series does not 
 missing after 2 of 2 measured reboots. netplan cannot set the MACs of VFs either.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import sys

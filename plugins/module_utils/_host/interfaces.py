@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Derive the names of VFs and RDMA devices, and check the names of network interfaces."""
 
+from __future__ import annotations
+
 import re
 
 NETDEV_MAX = 15  # characters; IFNAMSIZ is 16 with its closing zero (linux/if.h)

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read an air-gap directory of K3s: the files of the release with their checksums."""
 
+from __future__ import annotations
+
 import hashlib
 import shutil
 from collections.abc import Iterable

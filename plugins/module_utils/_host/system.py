@@ -6,6 +6,8 @@ This file is also copied to hosts (see package_files), where units run it withou
 standard library.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import errno

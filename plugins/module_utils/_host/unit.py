@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Install a oneshot unit with its Python code and configuration on a host."""
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Call the Kubernetes API of one context with plain JSON and ClusterError."""
 
+from __future__ import annotations
+
 import ast
 import json
 import re

@@ -5,6 +5,8 @@
 Objects are the API's JSON (camelCase). This module neither calls the API nor reads a clock, only the time zone.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field, replace

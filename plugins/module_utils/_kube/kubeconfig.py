@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Add one cluster to a kubeconfig, or remove it, without changing other entries."""
 
+from __future__ import annotations
+
 import base64
 import copy
 from typing import Any

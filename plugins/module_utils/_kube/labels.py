@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Labels, annotations, conditions and containers that this collection puts on Kubernetes objects."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable
 from typing import Any

@@ -6,6 +6,8 @@ Objects are the API's JSON (camelCase). This module does not call the API. It co
 GPUs and RDMA devices. Their names contain a slash, and the scheduler assigns whole numbers of them.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping

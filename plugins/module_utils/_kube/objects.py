@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Make Kubernetes objects as plain JSON. Private to the collection; does not call the API."""
 
+from __future__ import annotations
+
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence

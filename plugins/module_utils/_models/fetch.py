@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Download a model's files with resumption and verification. Private to the collection; standard library only."""
 
+from __future__ import annotations
+
 import os
 import re
 import threading

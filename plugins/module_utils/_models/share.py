@@ -6,6 +6,8 @@ Names, sizes and digests come from the plan alone: a hub or a peer gives bytes. 
 library only.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import hmac

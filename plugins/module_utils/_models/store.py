@@ -6,6 +6,8 @@ The listing has the form of the Hugging Face Hub (``/api/models/REPO/revision/RE
 use too: ``siblings`` with ``rfilename``, ``size``, ``blobId`` (git's SHA-1) and, for large files, ``lfs.sha256``.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re

@@ -6,6 +6,8 @@ A cause names the file of NCCL (below src/, 2.17.1 to 2.30.7) or of another proj
 telling cause comes first.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read NCCL logs from files and texts, judge them, and keep trimmed copies. Private to the collection."""
 
+from __future__ import annotations
+
 import bz2
 import codecs
 import gzip

@@ -7,6 +7,8 @@ hits become Python objects. Each pattern comes from NVIDIA/nccl's sources or a p
 tests/unit/fixtures/nccl/cases.txt has a line for each.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -5,6 +5,8 @@
 Only channel lines prove a transport. A selected network, a list of devices or silence does not (docs/transport.md).
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run commands for the readers of preflight."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 from collections.abc import Callable

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read a host's GPU, RDMA devices and physical functions without changing anything."""
 
+from __future__ import annotations
+
 import csv
 import json
 import re

@@ -6,6 +6,8 @@ Tests and the lab can change the root of every path, and one function runs every
 is None; the rules treat it as unknown and never as good.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import platform

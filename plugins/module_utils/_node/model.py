@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The facts of a host that preflight reads."""
 
+from __future__ import annotations
+
 from typing import TypedDict
 
 

@@ -7,6 +7,8 @@ chosen for one boot), and at its end ``settled`` (the checks passed) or ``return
 default). ``open`` stays true until the node was given back to the cluster.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace

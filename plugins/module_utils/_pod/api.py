@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The Kubernetes API as a program in a pod reaches it. Private to the collection; standard library only."""
 
+from __future__ import annotations
+
 import json
 import os
 import ssl

@@ -7,6 +7,8 @@ figures or the error as JSON. They are measured here, so that the way to the con
 Arguments of a round: port, seconds that an answer may take, and the questions as JSON. The answers come as JSON.
 """
 
+from __future__ import annotations
+
 import http.client
 import json
 import math

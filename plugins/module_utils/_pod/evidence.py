@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read what a rank shows: NCCL's files, its rails, and the evidence of a hang."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os

@@ -6,6 +6,8 @@ NCCL's files decide. What NCCL cannot see afterwards is watched beside them: the
 rails, and on the head whether RDMA counters move while tokens are generated.
 """
 
+from __future__ import annotations
+
 import math
 import subprocess
 import sys

@@ -6,6 +6,8 @@ This module reads no clock, file or network. A rank's evidence (_pod/evidence.py
 may be broken, so nothing in it is trusted to have a form, a size, or text that may be shown as it is.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -9,6 +9,8 @@ rank that restarted without the others noticing, a rank that crashes again and a
 there again, a node that runs out of memory, and a server whose answers are noise.
 """
 
+from __future__ import annotations
+
 import argparse
 import http.client
 import json

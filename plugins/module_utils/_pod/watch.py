@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Watch what can stop a rank that serves: its rails and node, the node's memory, its load and its answers."""
 
+from __future__ import annotations
+
 import json
 import re
 import time

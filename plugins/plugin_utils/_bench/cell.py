@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measure one cell: repeated requests at one concurrency and context, with output checks and server metrics."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools

@@ -5,6 +5,8 @@
 Private to the collection.
 """
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from collections import Counter

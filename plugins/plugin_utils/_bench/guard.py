@@ -7,6 +7,8 @@ it answers: published matrices contain rows of 142-156 tok/s that were eight str
 miss those rows, because ``!`` is not a word; all checks here work on characters.
 """
 
+from __future__ import annotations
+
 import re
 import zlib
 from collections.abc import Iterator

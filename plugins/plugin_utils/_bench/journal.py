@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The journal of a sweep, and the classes of its failures."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

@@ -6,6 +6,8 @@ A record's environment holds facts by name and, in addition, ``arguments`` (the 
 ``server`` (the arguments that it reports) and ``transport`` (the proof).
 """
 
+from __future__ import annotations
+
 import html
 import json
 import shlex

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Turn the records of a sweep, or a published table, into the tables of a report, and rank their cells."""
 
+from __future__ import annotations
+
 import itertools
 import re
 from collections.abc import Mapping, Sequence

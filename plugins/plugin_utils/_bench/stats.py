@@ -7,6 +7,8 @@ under separate names: ``peak_tok_s`` is the sum of the rates of the single reque
 ``wall_tok_s`` is the number of tokens divided by the cell's wall time.
 """
 
+from __future__ import annotations
+
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence

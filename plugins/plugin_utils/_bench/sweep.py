@@ -5,6 +5,8 @@
 Pure: the caller passes in the function that resolves a cell, so that the plan needs neither profiles nor a cluster.
 """
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import json

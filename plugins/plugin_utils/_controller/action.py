@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The base class and the results of actions that run on the controller, and the last words of a run."""
 
+from __future__ import annotations
+
 import re
 import sys
 from abc import abstractmethod

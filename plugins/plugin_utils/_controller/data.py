@@ -5,6 +5,8 @@
 A package of checks has its rules in its ``rules.yml``, by their names.
 """
 
+from __future__ import annotations
+
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path

@@ -6,6 +6,8 @@ The options of an action are those in the documentation with its name, and those
 options of a role are those of its argument specs. Options are never listed a second time in an action.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from importlib import import_module

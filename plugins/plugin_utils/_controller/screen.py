@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put a failure on one screen: what, why, what to do, and the line that shows it. Private to the collection."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

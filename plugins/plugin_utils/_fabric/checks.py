@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Find errors of the fabric as a whole before anything is written. Private to the collection."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address

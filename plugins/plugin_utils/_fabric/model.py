@@ -6,6 +6,8 @@ Private to the collection. Each input (``Rail``, ``Port``, ``Host``, ``Fabric``)
 results (``VfPlan`` … ``Plan``) are plain data that every role reads.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

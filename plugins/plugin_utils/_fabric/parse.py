@@ -6,6 +6,8 @@ This module checks each value by itself; ``checks`` finds the errors of combined
 finding and reading continues, so that one run reports all errors.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

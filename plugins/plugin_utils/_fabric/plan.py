@@ -8,6 +8,8 @@ It therefore does not change when other hosts are added, removed or reordered.
 Where hosts route for others (transit), PFs get the addresses and routes, because pods take VFs away from the host.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

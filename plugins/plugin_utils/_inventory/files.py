@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Find files of an inventory that Ansible does not read, or cannot read."""
 
+from __future__ import annotations
+
 import difflib
 import json
 import re

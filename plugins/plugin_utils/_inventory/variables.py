@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Find unknown variables and invalid values before any host is changed."""
 
+from __future__ import annotations
+
 import difflib
 import ipaddress
 import posixpath

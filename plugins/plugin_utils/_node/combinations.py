@@ -5,6 +5,8 @@
 The facts are a stranger's data. A value of another type than a condition expects does not meet it.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

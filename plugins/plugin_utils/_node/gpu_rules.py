@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Find the faults of a GPU node, other than those of its ports, by rule."""
 
+from __future__ import annotations
+
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,6 +5,8 @@
 A host's answer is a stranger's data: what has another form than names, versions and kernels have is refused.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ A server whose /health is green may answer with one token over and over: from a 
 always. The questions are of the kind that every chat model answers, so that a wrong answer is a fault of the engine.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

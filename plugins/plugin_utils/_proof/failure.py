@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """End a task with one screen: why a group does not become ready, or what else failed."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -6,6 +6,8 @@ Source: param.cc, socket.cc, net_ib and debug.cc of NCCL 2.17.1 … 2.30.7, the 
 manual of environment variables.
 """
 
+from __future__ import annotations
+
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,6 +5,8 @@
 Nothing of a cluster of others is replaced: what is missing is named with a remedy for its owner.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,6 +6,8 @@ They follow from the requests of the code and from the objects of the group. A t
 roles and with the methods of ``Cluster`` that the modules call.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ Its workers are the Services of the groups, not pods: a Service has no endpoints
 transport. The gateway's own discovery (0.3.2) looks at the readiness of a pod only once, and misses deleted pods.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Summarize a running group, and compare its settings with those that it was given."""
 
+from __future__ import annotations
+
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -8,6 +8,8 @@ word that begins with a dash is a value only if it is a negative number or conta
 flags wins.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -11,6 +11,8 @@ sizes of weights are in GB (10^9 bytes).
 The formulas are SGLang's: pool_configurator.py (tokens) and configs/mamba_utils.py (states).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite

@@ -7,6 +7,8 @@ changed in 0.5.11 (before: length / draft tokens; since then: (length - 1) / (dr
 accept length is read from the server, and the rate is computed here with the newer meaning.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

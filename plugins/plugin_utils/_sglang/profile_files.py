@@ -5,6 +5,8 @@
 Private to the collection.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
