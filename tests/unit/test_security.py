@@ -82,9 +82,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_a_sidecar_may_write_the_status_of_its_own_pod_and_events_and_nothing_else",
     ),
     "The server's container has no token.": ("test_a_pod_is_pinned_confined_and_attached",),
-    '`sglang_transport_gate: "off"` together with `sglang_memory_guard: false` removes this token from all ranks.': (
-        "test_the_gate_can_only_warn_or_be_off",
-    ),
+    '`sglang_transport_gate: "off"` together with `sglang_memory_guard: false` removes this token from all ranks, '
+    "unless `sglang_answers` is `enforce`.": ("test_the_gate_can_only_warn_or_be_off",),
     "Files whose name contains `vault` are neither committed (`.gitignore`) nor packaged (`galaxy.yml`).": (
         "test_files_of_a_vault_and_results_are_neither_committed_nor_packaged",
     ),

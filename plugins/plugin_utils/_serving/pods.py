@@ -469,8 +469,8 @@ def gated(plan: Plan, options: PodOptions) -> bool:
 
 
 def watched(plan: Plan, options: PodOptions) -> bool:
-    """Tell whether the sidecars of a group have something to report: the transport, or the memory of their nodes."""
-    return gated(plan, options) or bool(_memory(plan, options))
+    """Tell whether the sidecars of a group have a task: the transport, the memory of their nodes, enforced answers."""
+    return gated(plan, options) or bool(_memory(plan, options)) or options.answers == "enforce"
 
 
 def metrics_port(plan: Plan) -> int:

@@ -293,11 +293,14 @@ def test_a_gate_that_is_off_leaves_the_memory_watched() -> None:
     assert gate.expect is None and gate.memory == Limits(warn=5, stop=3.5, full=20)
 
 
-@pytest.mark.parametrize(("gate", "gates", "asks"), [("warn", False, True), ("off", False, False)])
-def test_the_gate_can_only_warn_or_be_off(gate: Any, gates: bool, asks: bool) -> None:
-    objects = rendered(pods.PodOptions(transport_gate=gate, memory_guard=False))
+@pytest.mark.parametrize(
+    ("gate", "answers", "asks"), [("warn", "report", True), ("off", "report", False), ("off", "enforce", True)]
+)
+def test_the_gate_can_only_warn_or_be_off(gate: Any, answers: Any, asks: bool) -> None:
+    objects = rendered(pods.PodOptions(transport_gate=gate, answers=answers, memory_guard=False))
     spec = pod_of(objects, 0)["spec"]
-    assert ("readinessGates" in spec) is gates
+    assert "readinessGates" not in spec
+    assert ("readinessProbe" in spec["containers"][-1]) is (answers == "enforce")
     assert ("--gate" in spec["containers"][-1]["command"]) is asks
     assert ("transport-account" in json.dumps(spec)) is asks
     assert bool(named(objects, "Role", "gemma-4-31b-it-0")) is asks
