@@ -100,7 +100,7 @@ deps: ## Install the Debian packages of the lab (asks apt, needs root)
 .PHONY: lab-up lab-down
 lab-up: $(STAMP) deps ## Start the simulated cluster: four DGX Sparks and a control host
 	$(LAB) up
-lab-down: ## Remove the simulated cluster without a trace
+lab-down: ## Remove the simulated cluster; its cache and the Debian packages stay
 	$(LAB) down
 
 .PHONY: demo

@@ -143,7 +143,7 @@ def disk_table() -> str:
         drafts = [sizes.get(str(one.get("speculative_draft_model_path")).lower(), 0) for one in flags]
         weights = sizes[profile["model"]["repo"].lower()] + max(drafts)
         rows.append([f"`{path.stem}`", str(profile["topology"]["nodes"]), f"{weights:.0f} GB"])
-    return table(["profile", "nodes", "model on each node"], rows)
+    return table(["profile", "nodes", "model and draft model, on each node"], rows)
 
 
 def _rates(preset: Mapping[str, Any]) -> dict[int, float]:

@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the templates that read the names of the command line: sweeps with a dot, and the preset of another profile."""
+"""Test templates: sweeps with a dot in their names, cells of one rank, and the preset of another profile."""
 
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,21 @@ def test_a_name_keeps_what_follows_its_dot(sweep: str, name: str) -> None:
     report = load("playbooks/report.yml")[0]["vars"]["report_path"]
     templar = Templar(LOADER, given)
     assert (templar.template(journal), templar.template(report)) == (f"results/{name}.jsonl", f"results/{name}")
+
+
+@pytest.mark.parametrize(
+    ("plan", "wanted", "proves"),
+    [
+        ({"gb10_serving_plan": {"expect": {"ranks": 2}}}, True, True),
+        ({"gb10_serving_plan": {"expect": {"ranks": 2}}}, "false", False),
+        ({"gb10_serving_plan": {"expect": {"ranks": 1}}}, True, False),
+        ({}, True, True),
+    ],
+)
+def test_a_cell_of_one_rank_is_measured_without_a_proof(plan: dict[str, Any], wanted: Any, proves: bool) -> None:
+    templates = load("roles/bench/vars/main.yml")
+    given = {"ansible_facts": plan, "bench_verify_transport": wanted, "__bench_planned": templates["__bench_planned"]}
+    assert Templar(LOADER, given).template(templates["__bench_proves"]) is proves
 
 
 MINE = {"serving_plan_profile": "glm-4.7", "serving_plan_preset": "throughput"}
