@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run modules of hosts without Ansible's library, as long as they have nothing to change.
+"""Run modules without Ansible's library: those of hosts as long as they have nothing to change, some of the controller.
 
 A host compiles Ansible's library for each module that it starts, which takes most of the 0.45 s of CPU of a module that
 finds nothing to do (docs/growth.md). The modules below need of it only what ``AnsibleModule`` has here. Where one of
@@ -31,10 +31,12 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import COLLECTION
 
-# Modules that read, and one that also marks a directory as used where its result says that nothing has changed
+# Modules that read, and two that also write where their result says that nothing has changed: host_lock a record below
+# /run, jit_cache the time at which a directory was used
 READING = (
     "cabling_info",
     "fabric_ping",
+    "host_lock",
     "jit_cache",
     "k3s_service_info",
     "model_stock_info",
@@ -72,16 +74,19 @@ class Library:
         return self._sources.get(name, "")
 
 
+class Ended(BaseException):
+    """A module has its result."""
+
+
 class AnsibleModule:
     """What these modules use of Ansible's class. The controller has checked their options."""
 
-    def __init__(self, given: tuple[dict[str, Any], bool], **_rules: Any) -> None:
-        self.params, self.check_mode = given
+    def __init__(self, params: dict[str, Any], check_mode: bool, diff: bool = False, **_rules: Any) -> None:
+        self.params, self.check_mode, self._diff = params, check_mode, diff
         self._warnings: list[str] = []
 
     def exit_json(self, **result: Any) -> NoReturn:
-        print(json.dumps(result | ({"warnings": self._warnings} if self._warnings else {})))
-        raise SystemExit
+        raise Ended(result | ({"warnings": self._warnings} if self._warnings else {}))
 
     def fail_json(self, **result: Any) -> NoReturn:
         self.exit_json(**result, failed=True)
@@ -100,21 +105,31 @@ class AnsibleModule:
         return done.returncode, done.stdout, done.stderr
 
 
+def outcome(main: Callable[[], None], make: Callable[..., Any]) -> Any:
+    """Return with what a module ends if ``make`` stands for Ansible's class."""
+    try:
+        FunctionType(main.__code__, {**main.__globals__, "AnsibleModule": make})()
+    except Ended as end:
+        return end.args[0]
+    raise AssertionError("a module ends with exit_json or fail_json")
+
+
 BEGIN = f"""
 from __future__ import annotations
 import base64, importlib, json, os, shutil, subprocess, sys, zlib
 from functools import partial
 from importlib.machinery import ModuleSpec
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 {inspect.getsource(Library)}
+{inspect.getsource(Ended)}
 {inspect.getsource(AnsibleModule)}
-
+{inspect.getsource(outcome)}
 def main(name, sources, options, check):
-    made = partial(AnsibleModule, (json.loads(options), check))
-    sys.modules["ansible.module_utils.basic"] = SimpleNamespace(AnsibleModule=made)
+    sys.modules["ansible.module_utils.basic"] = SimpleNamespace(AnsibleModule=None)
     sys.meta_path.insert(0, Library(json.loads(zlib.decompress(base64.b64decode(sources)))))
-    importlib.import_module(name).main()
+    main = importlib.import_module(name).main
+    print(json.dumps(outcome(main, partial(AnsibleModule, json.loads(options), check))))
 
 """
 
@@ -145,10 +160,6 @@ def shipped(module: str) -> str:
     return base64.b64encode(zlib.compress(json.dumps(sources).encode())).decode()
 
 
-class _Asked(Exception):
-    """What a module asks of its options."""
-
-
 class Options(NamedTuple):
     """A module's options with types and defaults, and the values that no result may show."""
 
@@ -156,27 +167,23 @@ class Options(NamedTuple):
     secrets: set[str]
 
 
-def validated(main: Callable[[], None], given: Mapping[str, Any]) -> Options | None:
-    """Return the options of a module; None if Ansible has to check them on the host.
+def validated(main: Callable[[], None], given: Mapping[str, Any], here: bool = False) -> Options | None:
+    """Return the options of a module; None if Ansible has to check them where it runs.
 
-    It does for invalid ones, and for paths that are complete only there.
+    It does for invalid ones, and for paths that are complete only on a host; ``here`` is the controller.
     """
 
     def ask(argument_spec: Any, supports_check_mode: bool, **rules: Any) -> NoReturn:
-        raise _Asked(argument_spec, rules)
+        raise Ended((argument_spec, rules))
 
+    spec, rules = outcome(main, ask)
     try:
-        FunctionType(main.__code__, {**main.__globals__, "AnsibleModule": ask})()
-    except _Asked as asked:
-        spec, rules = asked.args
-    else:
-        return None
-    try:
-        plain = json.loads(json.dumps(given))  # Ansible marks the strings of its options.
+        # Ansible marks the strings of its options, and PyYAML writes plain ones only.
+        plain = json.loads(json.dumps(given))
     except TypeError:  # such as a date of YAML
         return None
     checked = ArgumentSpecValidator(spec, **rules).validate(plain)
-    if checked.error_messages or not complete(spec, plain):
+    if checked.error_messages or not (here or complete(spec, plain)):
         return None
     return Options(checked.validated_parameters, checked._no_log_values)
 
@@ -205,23 +212,32 @@ class ActionModule(ActionBase):
             # content with a line feed. The module cannot switch that off: Ansible overwrites what it gives to
             # AnsibleModule.
             known = {**known, "ansible_no_target_syslog": True}
-        found = known.get("ansible_python_interpreter")
-        found = found or (known.get("ansible_facts") or {}).get("discovered_interpreter_python")
-        told = without_library(self, str(self._templar.template(found)) if found else "")
+        told = without_library(self, python_of(self, known))
         return result | (self._execute_module(task_vars=known) if told is None else told)
 
 
-def without_library(action: ActionBase, python: str) -> dict[str, Any] | None:
-    """Return the result of a module that succeeds, and of one that converges if it changes nothing; else None."""
+def python_of(action: ActionBase, known: Mapping[str, Any]) -> str:
+    """Return the host's Python, as set in the inventory or as Ansible has found it; empty if it is not known yet."""
+    found = known.get("ansible_python_interpreter")
+    found = found or (known.get("ansible_facts") or {}).get("discovered_interpreter_python")
+    return str(action._templar.template(found)) if found else ""
+
+
+def without_library(action: ActionBase, python: str, **added: str) -> dict[str, Any] | None:
+    """Return the result of a module that succeeds, and of one that converges if it changes nothing; else None.
+
+    ``added`` are options besides those of the task.
+    """
     task, name = action._task, action._task.action.rpartition(".")[2]
+    given = {**task.args, **added}
     check = bool(task.check_mode) or name in CONVERGING
-    if name not in READING + CONVERGING and task.args.get("state") != READ.get(name, "none"):
+    if name not in READING + CONVERGING and given.get("state") != READ.get(name, "none"):
         return None
     foreign = task.delegate_to or task.async_val or any(task.environment or [])
     if foreign or not python.startswith("/") or not action._is_pipelining_enabled("new"):
         return None
     module = f"{OWN}plugins.modules.{name}"
-    options = validated(importlib.import_module(module).main, task.args)
+    options = validated(importlib.import_module(module).main, given)
     if options is None:
         return None
     words = ", ".join(map(ascii, (module, shipped(name), json.dumps(options.values), check)))

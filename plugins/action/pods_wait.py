@@ -15,11 +15,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible_collections.gb10.cluster.plugins.action.host_files import AnsibleModule, outcome, validated
 from ansible_collections.gb10.cluster.plugins.modules import (
     api_apply,
     api_info,
@@ -36,59 +35,15 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import failed, failed_text, group_screen
 
-# Call the ``main`` of a module on the controller, without a Python of its own.
 
-
-class _Ended(Exception):
-    """The module has its result."""
-
-    def __init__(self, result: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.result = result
-
-
-class _Module:
-    """What the modules use of AnsibleModule."""
-
-    def __init__(
-        self,
-        options: Mapping[str, Any],
-        check_mode: bool,
-        diff: bool,
-        argument_spec: Mapping[str, Any],
-        supports_check_mode: bool,
-        **rules: Any,
-    ) -> None:
-        if check_mode and not supports_check_mode:
-            raise _Ended({"skipped": True, "msg": "the module does not support check mode"})
-        checked = ArgumentSpecValidator(argument_spec, **rules).validate(options)
-        if checked.error_messages:
-            self.fail_json(msg="; ".join(checked.error_messages))
-        self.params, self.check_mode, self._diff = checked.validated_parameters, check_mode, diff
-
-    def exit_json(self, **result: Any) -> NoReturn:
-        raise _Ended(result)
-
-    def fail_json(self, **result: Any) -> NoReturn:
-        raise _Ended({"failed": True, **result})
-
-    def warn(self, text: str) -> None:
-        Display().warning(text)
-
-
-def call(
-    main: Callable[[Callable[..., Any]], None], options: Mapping[str, Any], check_mode: bool, diff: bool = False
-) -> dict[str, Any]:
-    """Return what the module returns for these options."""
-    try:
-        # Ansible shows what a task writes to its error output, and ignores that of a module.
-        with warnings.catch_warnings(action="ignore"):
-            # Ansible marks the strings of its options, and PyYAML writes plain ones only.
-            main(partial(_Module, json.loads(json.dumps(options)), check_mode, diff))
-    except _Ended as ended:
-        result: dict[str, Any] = json.loads(json.dumps(ended.result))
-        return result
-    raise AssertionError("a module ends with exit_json or fail_json")
+def call(main: Callable[[], None], given: Mapping[str, Any], check_mode: bool, diff: bool = False) -> Any:
+    """Return what a module returns on the controller, without a Python of its own; None if its options are invalid."""
+    options = validated(main, given, here=True)
+    if options is None:
+        return None
+    # Ansible shows what a task writes to its error output, and ignores that of a module.
+    with warnings.catch_warnings(action="ignore"):
+        return json.loads(json.dumps(outcome(main, partial(AnsibleModule, options.values, check_mode, diff))))
 
 
 # The Kubernetes client takes 0.3 s to import. Ansible imports action api_info in its main process; later tasks have it.
@@ -119,9 +74,8 @@ class ActionModule(ActionBase):
         options = dict(self._task.args)
         main = LOCAL.get(self._task.action) if self._is_here(task_vars or {}) else None
         while True:
-            if main:
-                part = call(main, options, bool(self._task.check_mode), bool(self._task.diff))
-            else:
+            part = call(main, options, bool(self._task.check_mode), bool(self._task.diff)) if main else None
+            if part is None:
                 part = self._execute_module(module_args=options, task_vars=task_vars)
             changed = changed or bool(part.get("changed"))
             ended = result | part | {"changed": changed}

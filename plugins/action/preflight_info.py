@@ -12,7 +12,7 @@ from ansible.errors import AnsibleError
 from ansible.executor.interpreter_discovery import discover_interpreter
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.cluster.plugins.action.host_files import without_library
+from ansible_collections.gb10.cluster.plugins.action.host_files import python_of, without_library
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.host import error_of
 
 UNSENT = "could not be sent to remote host"
@@ -51,14 +51,12 @@ class ActionModule(ActionBase):
 
     def _read(self, known: dict[str, Any]) -> dict[str, Any]:
         """Return what the module returns, without Ansible's library if the host has a usual Python."""
-        facts = known.get("ansible_facts") or {}
-        given = known.get("ansible_python_interpreter") or facts.get("discovered_interpreter_python")
+        python = python_of(self, known)
         mode = C.config.get_config_value("INTERPRETER_PYTHON", variables=known)
         found = ""
-        if not given and mode in ("auto", "auto_silent"):
+        if not python and mode in ("auto", "auto_silent"):
             # This is the first task of a run of site, and Ansible would look for Python now.
-            found = discover_interpreter(self, "python", mode, known)
-        python = str(self._templar.template(given)) if given else found
+            python = found = discover_interpreter(self, "python", mode, known)
         told = without_library(self, python)
         if told is None or not isinstance(told.get("ansible_facts"), dict):
             return dict(self._execute_module(task_vars=known))

@@ -68,7 +68,7 @@ versions:
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -206,8 +206,8 @@ REFUSAL = (
 )
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
             "manager": {"type": "str", "required": True},

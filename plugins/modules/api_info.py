@@ -96,7 +96,6 @@ found:
 import socket
 import ssl
 import traceback
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,8 +154,8 @@ def read(cluster: Cluster, wanted: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             **kubeconfig.CLUSTER_SPEC,
             "required": {"type": "bool", "default": True},

@@ -69,16 +69,6 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
-NOBODY = {"changed": False, "msg": "", "held": False, "found": "", "doing": "", "until": ""}
-OPTIONS: dict[str, Any] = {
-    "path": {"type": "path", "default": "/run/gb10-run.json"},
-    "run": {"type": "str", "default": "a run"},
-    "duration": {"type": "int", "default": 7200},
-    "state": {"type": "str", "choices": ["held", "released"], "default": "held"},
-    "holder": {"type": "str", "default": ""},
-    "replaces": {"type": "str", "default": ""},
-}
-
 
 def converge(module: Any, result: dict[str, Any]) -> None:
     """Take the lock or give it back; the file is never removed, so that all runs lock the same one."""
@@ -114,8 +104,18 @@ def read(text: str) -> tuple[str, str, float]:
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
-    system.run_module(module, converge, **NOBODY)
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "default": "/run/gb10-run.json"},
+            "run": {"type": "str", "default": "a run"},
+            "duration": {"type": "int", "default": 7200},
+            "state": {"type": "str", "choices": ["held", "released"], "default": "held"},
+            "holder": {"type": "str", "default": ""},
+            "replaces": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    system.run_module(module, converge, held=False, found="", doing="", until="")
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ msg:
 """
 
 import json
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -283,8 +283,8 @@ def _series(names: list[str], word: str) -> str:
     return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},

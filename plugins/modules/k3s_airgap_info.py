@@ -55,7 +55,6 @@ findings:
   elements: dict
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +63,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
             "arch": {"type": "str", "choices": ["amd64", "arm64"], "required": True},

@@ -71,7 +71,7 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -178,8 +178,8 @@ def compare(module: Any, path: Path, result: dict[str, Any]) -> kubeconfig.Confi
     return wanted
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
             "context": {"type": "str", "required": True},

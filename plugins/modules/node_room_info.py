@@ -134,8 +134,8 @@ def message(found: list[Room], unread: list[str]) -> str:
     )
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
             "optional": {"type": "bool", "default": False},

@@ -74,7 +74,7 @@ msg:
   type: str
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -145,8 +145,8 @@ def warnings(cluster: Cluster, namespace: str) -> list[str]:
         return []
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
             "nodes": {"type": "list", "elements": "str", "default": []},

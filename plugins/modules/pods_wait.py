@@ -66,7 +66,6 @@ msg:
   type: str
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -120,8 +119,8 @@ def warnings(cluster: Cluster, options: dict[str, Any]) -> list[str]:
     return latest_warnings(event for event in events if event.get("involvedObject", {}).get("name") in names)
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},

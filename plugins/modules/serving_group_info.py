@@ -142,7 +142,6 @@ msg:
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -333,8 +332,8 @@ def headline(instance: str, group: status.Group, waited: float | None) -> str:
     return f"Group {instance} is {'ready' if group.ready else 'not ready'}{after}{count}."
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},

@@ -134,7 +134,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -358,8 +358,8 @@ def answered(ask: Ask, ranks: list[int], part: Slice) -> list[Answer] | None:
     return answers([], ranks, f"no answer after {part.waited:.0f} s: {ask.line()}")
 
 
-def main(make: Callable[..., Any] = AnsibleModule) -> None:
-    module = make(
+def main() -> None:
+    module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},

@@ -179,7 +179,7 @@ for name, sources in {given}:
         os.wait()
         continue
     try:
-        main(name, sources, "{{}}", True)
+        main(name, sources, "{{}}", False)
     except (KeyError, TypeError):
         print(name, flush=True)
     os._exit(0)
@@ -197,4 +197,8 @@ def test_each_module_runs_with_python_alone_from_what_is_sent() -> None:
 def test_the_action_is_that_of_all_these_modules() -> None:
     routes = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["plugin_routing"]["modules"]
     own = {"action_plugin": "gb10.cluster.host_files"}
-    assert {name for name, route in routes.items() if route == own} | {"host_files", "preflight_info"} == set(NAMES)
+    assert {name for name, route in routes.items() if route == own} | {
+        "host_files",
+        "host_lock",
+        "preflight_info",
+    } == set(NAMES)

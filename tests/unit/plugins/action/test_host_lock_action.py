@@ -35,17 +35,19 @@ class Host:
     def task(self, check: bool = False, **options: Any) -> dict[str, Any]:
         args = {"path": str(self.path), **options}
 
-        def execute(_name: str, words: dict[str, Any], **_options: Any) -> dict[str, Any]:
+        def execute(module_args: dict[str, Any], **_options: Any) -> dict[str, Any]:
             self.modules += 1
-            status, told = run_module(module, self._capsys, check=check, **words)
+            status, told = run_module(module, self._capsys, check=check, **module_args)
             return told | ({"failed": True} if status else {})
 
-        def low_level(command: str) -> dict[str, Any]:
-            done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
-            return {"rc": done.returncode, "stdout": f"Welcome!\n{done.stdout}", "stderr": done.stderr}
+        def low_level(command: str, in_data: bytes) -> dict[str, Any]:
+            done = subprocess.run(["/bin/sh", "-c", command], input=in_data, capture_output=True, check=False)
+            return {"rc": done.returncode, "stdout": f"Welcome!\n{done.stdout.decode()}", "stderr": done.stderr}
 
         made: Any = object.__new__(action.ActionModule)
-        made._task = SimpleNamespace(args=args, check_mode=check, delegate_to=None)
+        words = {"check_mode": check, "delegate_to": None, "async_val": 0, "environment": []}
+        made._task = SimpleNamespace(action="gb10.cluster.host_lock", args=args, **words)
+        made._is_pipelining_enabled = lambda _style: True
         made._templar = SimpleNamespace(template=str)
         made._execute_module, made._low_level_execute_command = execute, low_level
         return dict(made.run(task_vars={"ansible_facts": {"discovered_interpreter_python": self.python}}))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that an action that calls its module on the controller returns what the module returns, and when it calls it.
 
-One play has all cases.
+Ansible refuses options that are invalid. One play has all cases.
 """
 
 import json
@@ -18,6 +18,8 @@ READS = [{"resource": "v1/pods", "namespace": "x"}]
 OPTIONS: dict[str, dict[str, Any]] = {
     "tolerated": {"required": False, "reads": READS},
     "no file": {"reads": READS},
+}
+INVALID: dict[str, dict[str, Any]] = {
     "no boolean": {"required": "perhaps"},
     "no resource": {"reads": [{"namespace": "x"}]},
     "no such option": {"request": 1},
@@ -40,10 +42,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def done(directory: Path) -> dict[str, Done]:
     """Play each case; return what it did, by its name."""
     tasks: dict[str, dict[str, Any]] = {}
-    for name, own in OPTIONS.items():
+    for name, own in (OPTIONS | INVALID).items():
         options = {"kubeconfig": "~/missing", "context": "gb10", **own}
         tasks[f"{name}, here"] = {"gb10.cluster.api_info": options}
-        tasks[f"{name}, there"] = {"gb10.cluster.api_info": options, "environment": {"SOME_PROXY": "http://proxy"}}
+        if name in OPTIONS:
+            tasks[f"{name}, there"] = {"gb10.cluster.api_info": options, "environment": {"SOME_PROXY": "http://proxy"}}
     other = directory / "python"
     other.symlink_to(sys.executable)
     options = {"kubeconfig": "/missing", "context": "gb10", "required": False}
@@ -77,6 +80,12 @@ def test_the_result_is_that_of_the_module(done: dict[str, Done], name: str) -> N
         assert here == there
 
 
+@pytest.mark.parametrize("name", INVALID)
+def test_ansible_refuses_invalid_options(done: dict[str, Done], name: str) -> None:
+    result, started = done[f"{name}, here"]
+    assert (result["failed"], started) == (True, True)
+
+
 def test_another_interpreter_gets_the_module(done: dict[str, Done]) -> None:
     assert done["interpreter"][1]
 
@@ -86,5 +95,5 @@ def test_a_module_writes_the_strings_of_its_options(directory: Path, done: dict[
     written = yaml.safe_load((directory / "config").read_text())
     assert written["clusters"][0]["cluster"]["server"] == "https://spark1:6443"
     result, started = done["incomplete"]
-    assert not started
+    assert started
     assert "state is present but all of the following are missing: server" in result["msg"]
