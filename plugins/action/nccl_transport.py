@@ -103,6 +103,11 @@ def _refuse(plan: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         raise AnsibleActionFail(
             "there is no serving plan to verify. Run role serving_plan before role nccl_verify, as playbook verify does"
         )
+    if plan["expect"]["ranks"] < 2:
+        raise AnsibleActionFail(
+            f"group {plan['instance']} has one GPU, which talks to no other, so there is no transport to prove. "
+            "Choose a preset for several nodes, or run playbook verify, which only asks such a group questions"
+        )
     for name in ("min_busbw", "max_latency"):
         limits = options[name]
         if unknown := sorted(limits.keys() - {"rdma", "tcp"}):

@@ -413,6 +413,9 @@ def test_an_incomplete_group_is_refused(prove: Any) -> None:
         prove(names=())
     with pytest.raises(AnsibleActionFail, match="there is no serving plan to verify"):
         prove(plan={})
+    alone = {"ranks": 1, "nodes": 1}
+    with pytest.raises(AnsibleActionFail, match="group g has one GPU, which talks to no other"):
+        prove(plan=OPTIONS["plan"] | {"expect": OPTIONS["plan"]["expect"] | alone})
     for limit in ("min_busbw", "max_latency"):
         with pytest.raises(AnsibleActionFail, match=f"nccl_verify_{limit} .* nccl_verify_bandwidth_bytes is 0"):
             prove(**{limit: {"rdma": 12}})
