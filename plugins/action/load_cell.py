@@ -7,23 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.cell import (
     Server,
-    cell_of,
-    command,
-    idle,
     measure,
-    missing,
-    result_of,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import (
     HAVE_AIOHTTP,
@@ -57,39 +49,6 @@ async def while_wanted(work: Coroutine[Any, Any, dict[str, Any]], show: Callable
     return task.result()
 
 
-async def _run(words: list[str], env: Mapping[str, str]) -> tuple[int | None, str]:
-    """Run a program; return its exit status and what it said. It ends with the task."""
-    child = await asyncio.create_subprocess_exec(*words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        said, wrong = await child.communicate()
-    except asyncio.CancelledError:
-        child.kill()
-        await child.wait()
-        raise
-    return child.returncode, (wrong or said).decode(errors="replace").strip()
-
-
-async def measure_with(
-    client: str, target: Target, workload: Workload, known: Server, show: Callable[[str], None]
-) -> dict[str, Any]:
-    """Run the workload with another client, which repeats by itself or is started once per repetition."""
-    if known.metrics:
-        await idle(target, known.patience_s)
-    base: dict[str, Any] = {"workload": {"name": workload.name}, "client": client, "judged": False}
-    with tempfile.TemporaryDirectory(prefix="gb10-client-") as out:
-        runs = [command(client, target, workload, Path(out))] * (workload.repetitions if client == "sglang" else 1)
-        env = {**os.environ, "OPENAI_API_KEY": target.api_key or ""}
-        for number, words in enumerate(runs, start=1):
-            show(f"measuring with {client}, run {number} of {len(runs)}")
-            status, said = await _run(words, env)
-            if status:
-                return base | {"status": "failed", "reason": f"{client}: {said[-600:]}"}
-        try:
-            return cell_of(client, result_of(client, Path(out)), workload)
-        except (OSError, ValueError, KeyError) as error:
-            return base | {"status": "failed", "reason": f"{client}'s result can't be read: {error}"}
-
-
 _NO_ANSWER: tuple[type[Exception], ...] = (*UNREADABLE, ValueError)
 
 
@@ -104,10 +63,6 @@ class ActionModule(ControllerAction):
         workloads = [Workload(**w) for w in options["workloads"]]
         if self._task.check_mode:
             return result | {"skipped": True, "msg": f"{len(workloads)} cells would be measured"}
-        client = options["client"]
-        lacking = missing(client) if client != "gb10" else ""
-        if lacking:
-            raise AnsibleActionFail(lacking)
         target = Target(options["url"].rstrip("/"), options["model"], options["api_key"], options["timeout"])
         if not target.model:
             target = replace(target, model=self._served(target))
@@ -127,7 +82,7 @@ class ActionModule(ControllerAction):
                 options["judge_output"],
                 longest_step(result["server_info"]) or workload.draft_tokens,
             )
-            cell = self._measure(client, target, workload, known, f"[{i}/{len(workloads)}] {traffic(workload.name)}: ")
+            cell = self._measure(target, workload, known, f"[{i}/{len(workloads)}] {traffic(workload.name)}: ")
             result["cells"].append(cell)
             if cell["status"] != "ok":
                 break
@@ -142,18 +97,14 @@ class ActionModule(ControllerAction):
                 f"{target.url}/v1/models: {error}. Is this the server's URL? Otherwise name the model."
             ) from error
 
-    def _measure(self, client: str, target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
+    def _measure(self, target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
         started = time.monotonic()
 
         def show(line: str) -> None:
             tell(prefix + line)
 
         try:
-            if client == "gb10":
-                work = measure(target, workload, known, show)
-            else:
-                work = measure_with(client, target, workload, known, show)
-            cell = asyncio.run(while_wanted(work, show))
+            cell = asyncio.run(while_wanted(measure(target, workload, known, show), show))
         except Busy as error:
             cell = {"workload": {"name": workload.name}, "status": "shared", "reason": str(error)}
         except UNREADABLE as error:

@@ -48,15 +48,6 @@ options:
     description: Seconds to wait while the server still runs other requests; after that the cell ends as V(shared).
     type: float
     default: 60.0
-  client:
-    description:
-      - The load client. V(sglang) is C(sglang.bench_serving). Each client except V(gb10) must be installed on the
-        controller. All clients return their figures in the same form.
-      - Only V(gb10) and V(sglang) keep the answers, so only their answers can be judged. The other clients read
-        C(/metrics) only to check whether the server is idle.
-    type: str
-    choices: [gb10, sglang, llama-benchy]
-    default: gb10
   judge_output:
     description: Judge every answer. Disable this only for a model with random weights; record and report say so.
     type: bool

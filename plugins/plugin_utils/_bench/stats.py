@@ -58,7 +58,7 @@ class RequestRecord:
 
     ``error_class`` is empty for a success, ``infrastructure`` if the server could not be reached or broke the
     connection (which says nothing about the model), and ``server`` if it answered with an error. ``counted_by``
-    tells who counted ``output_tokens``: the ``server``, another ``client``, or ``chunks`` for one token per chunk.
+    tells who counted ``output_tokens``: the ``server``, or ``chunks`` for one token per chunk.
     """
 
     index: int

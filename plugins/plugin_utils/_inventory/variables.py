@@ -358,7 +358,10 @@ _TOKENS = (
 )
 FOREIGN = dict.fromkeys([*_TOKENS, *map(str.upper, _TOKENS)], "sglang_hf_token")
 # Removed variables, and what is true without them
-GONE = {"serving_plan_workload": "each rank is a StatefulSet"}
+GONE = {
+    "bench_client": "this collection's client measures every cell",
+    "serving_plan_workload": "each rank is a StatefulSet",
+}
 
 
 HostVariables = Mapping[str, Mapping[str, Any]]

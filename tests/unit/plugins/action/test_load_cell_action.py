@@ -15,9 +15,6 @@ from typing import Any, ClassVar
 import pytest
 from action_runs import acted
 from ansible_collections.gb10.cluster.plugins.action import load_cell
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.cell import Server as Known
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import Target
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.stats import Workload
 from test_sweep_actions import play
 
 ANSWER = (
@@ -91,18 +88,14 @@ def test_the_accept_rate_follows_from_the_draft_tokens_that_the_server_names(
     assert (measured["accept_length_source"], measured["tokens_counted_by"]) == ("counters", ["server"])
 
 
-def test_no_client_measures_a_server_that_serves_other_requests(
-    server: tuple[type[Server], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_server_is_not_measured_that_serves_other_requests(
+    server: tuple[type[Server], str],
 ) -> None:
     kind, url = server
     kind.running = 3
-    (tmp_path / "sglang").mkdir()
-    (tmp_path / "sglang/__init__.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    for client in ("gb10", "sglang"):
-        (answer,) = acted(cell(url, client=client))
-        assert [c["status"] for c in answer["cells"]] == ["shared"]
-        assert "already runs 3 requests" in answer["msg"]
+    (answer,) = acted(cell(url))
+    assert [c["status"] for c in answer["cells"]] == ["shared"]
+    assert "already runs 3 requests" in answer["msg"]
 
 
 def test_a_server_that_embeds_has_no_tokens_to_measure(server: tuple[type[Server], str]) -> None:
@@ -134,43 +127,32 @@ def test_what_prevents_a_measurement_is_named() -> None:
     nowhere = "http://127.0.0.1:9"
     tasks = [
         cell(nowhere, workloads=[{"concurency": 1}]),
-        cell(nowhere, client="llama-benchy"),
         cell(nowhere, model=""),
         cell(nowhere),
         cell(nowhere, metrics=False, strict=True),
         cell(nowhere) | {"check_mode": True},
     ]
-    wrong, lacking, silent, metrics, refused, checked = acted(*tasks)
+    wrong, silent, metrics, refused, checked = acted(*tasks)
     assert "concurrency found in workloads" in wrong["msg"]
-    assert "pip install llama-benchy" in lacking["msg"]
     assert "Is this the server's URL?" in silent["msg"]
     assert metrics["cells"][0]["status"] == "infrastructure" and "--enable-metrics" in metrics["msg"]
     assert (refused["failed"], refused["cells"][0]["status"]) == (True, "infrastructure")
     assert (checked["skipped"], checked["msg"]) == (True, "1 cells would be measured")
 
 
-def measure_with_slow_client(directory: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> dict[str, Any]:
-    """Measure with an llama-benchy that writes its process id, and nothing else for some seconds."""
-    program = directory / "llama-benchy"
-    program.write_text(f"#!/bin/sh\necho $$ > {directory}/id\nexec sleep 3\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
-    monkeypatch.setattr(load_cell, "QUIET_SECONDS", 1)
-    target = Target("http://127.0.0.1:9", "m", None, 1)
-    work = load_cell.measure_with("llama-benchy", target, Workload(concurrency=1), Known(metrics=False), lines.append)
-    return asyncio.run(load_cell.while_wanted(work, lines.append))
+def test_a_silent_measurement_is_seen_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> dict[str, Any]:
+        await asyncio.sleep(2.5)
+        return {"status": "ok"}
 
-
-def test_a_silent_client_is_seen_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    cell = measure_with_slow_client(tmp_path, monkeypatch, lines)
-    assert lines[:3] == ["measuring with llama-benchy, run 1 of 1", "1 s so far", "2 s so far"]
-    assert "wrote no benchy.json" in cell["reason"]
+    monkeypatch.setattr(load_cell, "QUIET_SECONDS", 1)
+    assert asyncio.run(load_cell.while_wanted(work(), lines.append)) == {"status": "ok"}
+    assert lines == ["1 s so far", "2 s so far"]
 
 
-def test_the_client_ends_with_the_playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parents = iter([1, 1, 2])
+def test_a_measurement_ends_with_the_playbook(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = iter([1, 1])
     monkeypatch.setattr(os, "getppid", lambda: next(parents, 2))
     with pytest.raises(asyncio.CancelledError):
-        measure_with_slow_client(tmp_path, monkeypatch, [])
-    assert not Path(f"/proc/{(tmp_path / 'id').read_text().strip()}").exists()
+        asyncio.run(load_cell.while_wanted(asyncio.sleep(60, {}), lambda _line: None))
