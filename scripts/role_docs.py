@@ -183,34 +183,22 @@ def _peak(profile: Mapping[str, Any], preset: str, library: Library) -> str:
     return f"{weights:.0f} / {max(weights, before + memory['static_gib']):.0f}"
 
 
-SERVE = "ansible-playbook -i inventory/mine -K playbooks/serve.yml"
-
-
 @functools.cache
 def models_tables() -> str:
     """Return the models for each number of Sparks: those with published figures, the fastest first, then the others."""
     parts, sizes, library = [], _weights(), Library.load()
+    head = ["model", "weights", "load, GiB", "tok/s, one user", "tok/s, all users", "published by", "served with"]
     for nodes, presets in best_presets().items():
-        rows, others = [], []
+        rows = []
         for name, preset, entry in sorted(presets, key=lambda one: -max(_rates(one[2]).values(), default=0)):
             profile, rates = _load(ROOT / "plugins" / "profiles" / f"{name}.yml"), _rates(entry)
-            model, peak = profile["model"], _peak(profile, preset, library)
-            weights = f"{sizes[model['repo'].lower()]:.0f} GB"
-            if not rates:
-                others.append(f"`-e profile={name} -e preset={preset}` ({weights}; {peak} GiB)")
-                continue
-            most = max(rates)
+            model, most = profile["model"]["repo"], max(rates, default=1)
             several = f"{rates[most]:g} ({most} users)" if most > 1 else "-"
-            source = entry["expected"]["source"].partition(",")[0].partition(":")[0]
-            label = f"{model['repo'].partition('/')[2]}, {weights}, {source}"
-            command = f"`{SERVE} -e profile={name} -e preset={preset}`"
-            rows.append([label, f"{rates[1]:g}" if 1 in rates else "-", several, peak, command])
-        parts.append(f"**{nodes} Spark{'s' * (nodes > 1)}**")
-        if rows:
-            head = ["model, weights, who published it", "tok/s, one user", "tok/s, all users", "load, GiB", "command"]
-            parts.append(table(head, rows))
-        if others:
-            parts.append(f"Nobody published figures of these; the command is `{SERVE}` with: {', '.join(others)}.")
+            source = entry["expected"]["source"].partition(",")[0].partition(":")[0] if rates else "-"
+            published = [f"{rates[1]:g}" if 1 in rates else "-", several, source]
+            about = [model.partition("/")[2], f"{sizes[model.lower()]:.0f} GB", _peak(profile, preset, library)]
+            rows.append([*about, *published, f"`-e profile={name} -e preset={preset}`"])
+        parts += [f"**{nodes} Spark{'s' * (nodes > 1)}**", table(head, rows)]
     return "\n\n".join(parts)
 
 
