@@ -113,6 +113,7 @@ pair:
 """
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -266,6 +267,11 @@ def main() -> None:
     server, client = ends if params["side"] == "server" else (ends[1], ends[0])
     result: dict[str, Any] = {"changed": False, "msg": "", "ok": True, "measured": {}, "pair": [client, server]}
     try:
+        if shutil.which(params["program"]) is None:
+            raise system.HostError(
+                f"{params['program']} is not installed on this host, so nothing was measured. Install it on all hosts: "
+                "sudo apt-get install perftest"
+            )
         pairs = lanes(params["plan"], params["host"], server, client, params["vf_index"], PORT, params["sysfs_root"])
         if params["side"] == "server":
             serve(params["program"], pairs, params["duration"])

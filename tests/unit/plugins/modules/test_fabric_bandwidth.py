@@ -48,6 +48,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return subprocess.CompletedProcess(argv, 0, RESULT, "")
 
     monkeypatch.setattr(system, "run", run)
+    monkeypatch.setattr(bandwidth.shutil, "which", str)
     return commands
 
 
@@ -72,8 +73,21 @@ def test_a_server_starts_units_that_end_by_themselves(
     assert "--property=RuntimeMaxSec=65" in ran[1]
 
 
-def test_an_address_without_gid_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_a_host_without_perftest_is_told_the_package(
+    side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlx5_vf(tmp_path)
+    monkeypatch.setattr(bandwidth.shutil, "which", lambda _name: None)
+    status, result = run_module(fabric_bandwidth, capsys, **ENDS, side=side, sysfs_root=str(tmp_path))
+    assert (status, "sudo apt-get install perftest" in result["msg"]) == (1, True)
+
+
+def test_an_address_without_gid_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlx5_vf(tmp_path, address=None)
+    monkeypatch.setattr(bandwidth.shutil, "which", str)
     status, result = run_module(fabric_bandwidth, capsys, **ENDS, side="client", sysfs_root=str(tmp_path))
     assert (status, result["ok"]) == (1, False)
     assert "gid.absent" in result["msg"]
@@ -87,8 +101,9 @@ def test_a_user_without_become_is_told_so(
     programs = tmp_path / "bin"
     programs.mkdir()
     refusal = "#!/bin/sh\necho 'Failed to start transient service unit: Access denied' >&2\nexit 1\n"
-    (programs / "systemd-run").write_text(refusal)
-    (programs / "systemd-run").chmod(0o755)
+    for name in ("systemd-run", "ib_write_bw"):
+        (programs / name).write_text(refusal)
+        (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     status, result = run_module(fabric_bandwidth, capsys, **ENDS, side="server", sysfs_root=str(tmp_path))
     assert status == 1
