@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run modules without Ansible's library: those of hosts as long as they have nothing to change, some of the controller.
+"""Run modules without Ansible's library, on hosts as long as they change nothing, and on the controller.
 
 A host compiles Ansible's library for each module that it starts, which takes most of the 0.45 s of CPU of a module that
 finds nothing to do (docs/growth.md). The modules below need of it only what ``AnsibleModule`` has here. Where one of

@@ -51,8 +51,4 @@ lines:
   returned: always
   type: list
   elements: str
-msg:
-  description: The number of figures that are worse, and the table.
-  returned: always
-  type: str
 """

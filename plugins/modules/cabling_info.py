@@ -49,10 +49,6 @@ ansible_facts:
       - {name: enp1s0f0np0, mac: "48:b0:2d:00:01:00", carrier: true, speed_mbps: 200000, pcie_width: 4,
          neighbours: ["48:b0:2d:00:02:00"], mtu: 9000, mtu_passes: 9000, link_local: true}
     gb10_addresses: {enP7s7: [192.168.10.11/24]}
-msg:
-  description: The number of ports, and how many of them see a neighbour.
-  returned: always
-  type: str
 """
 
 import json

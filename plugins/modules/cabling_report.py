@@ -63,8 +63,4 @@ findings:
   returned: always
   type: list
   elements: dict
-msg:
-  description: The drawing, and the variables that fit if the hosts do not match.
-  returned: always
-  type: str
 """

@@ -92,10 +92,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-msg:
-  description: The verdict with all figures.
-  type: str
-  returned: always
 ok:
   description: Whether all floors are reached; V(true) for a waiting server.
   type: bool

@@ -49,10 +49,6 @@ findings:
   returned: always
   type: list
   elements: dict
-msg:
-  description: All findings, or that nothing happened.
-  returned: always
-  type: str
 """
 
 import json

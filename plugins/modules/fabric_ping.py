@@ -53,10 +53,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-msg:
-  description: The number of directions that pass.
-  type: str
-  returned: always
 results:
   description:
     - One entry per peer, rail and VF with C(ok), C(layer) (V(sriov), V(link), V(address), V(mtu), V(ethernet), V(ip) or

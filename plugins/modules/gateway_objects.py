@@ -58,8 +58,4 @@ revision:
   description: The revision that the pod of the gateway gets as a label.
   returned: success
   type: str
-msg:
-  description: The groups behind the gateway with their addresses, or the reason why they can't be behind it.
-  returned: always
-  type: str
 """

@@ -111,10 +111,6 @@ paths:
   returned: always
   type: list
   elements: str
-msg:
-  description: What was done.
-  returned: always
-  type: str
 """
 
 import filecmp

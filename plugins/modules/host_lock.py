@@ -54,10 +54,6 @@ until:
   description: When the record of another run expires.
   returned: always
   type: str
-msg:
-  description: Who holds it, and what to do.
-  returned: always
-  type: str
 """
 
 import fcntl

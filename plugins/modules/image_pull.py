@@ -99,10 +99,6 @@ digest:
   description: The digest, or V(id:) and the image id of an imported image; empty if it is unknown.
   returned: always
   type: str
-msg:
-  description: The state of the nodes; on failure also the events and the remedy.
-  returned: always
-  type: str
 """
 
 import json

@@ -41,8 +41,4 @@ files:
   description: The text of each file by its name.
   returned: success
   type: dict
-msg:
-  description: The cabling, the plan of the fabric and its findings.
-  returned: always
-  type: str
 """

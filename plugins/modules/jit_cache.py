@@ -58,10 +58,6 @@ bytes:
   description: Size of all directories that remain.
   returned: always
   type: int
-msg:
-  description: What was done.
-  returned: always
-  type: str
 """
 
 import os

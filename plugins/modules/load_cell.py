@@ -138,8 +138,4 @@ took_s:
   description: Seconds that all workloads took.
   returned: always
   type: float
-msg:
-  description: What was measured, or which cells are invalid and why.
-  returned: always
-  type: str
 """

@@ -76,10 +76,6 @@ progress:
   description: The files that were verified so far.
   returned: success
   type: dict
-msg:
-  description: What is there, or what is wrong and what to do.
-  returned: always
-  type: str
 """
 
 import shutil

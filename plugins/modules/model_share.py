@@ -129,10 +129,6 @@ progress:
   description: Bytes and seconds so far, and the files that peers do not deliver, for the next slice.
   returned: when downloaded or copied
   type: dict
-msg:
-  description: The progress, or what is wrong and what to do.
-  returned: always
-  type: str
 """
 
 import time

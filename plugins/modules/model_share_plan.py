@@ -65,8 +65,4 @@ table:
   description: The plan as text, with one line per model and node.
   returned: success
   type: str
-msg:
-  description: One sentence, or all problems.
-  returned: always
-  type: str
 """

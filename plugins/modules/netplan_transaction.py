@@ -122,10 +122,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-msg:
-  description: What was done, or what is wrong, which state is active and what to do next.
-  type: str
-  returned: always
 transaction:
   description: The value to pass to O(state=confirmed); empty when nothing was changed.
   type: str

@@ -73,10 +73,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-msg:
-  description: What was done, or what is wrong and what to do next.
-  type: str
-  returned: always
 commands:
   description: The commands that were run, or would be run outside of check mode.
   type: list

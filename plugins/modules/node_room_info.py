@@ -61,10 +61,6 @@ unread:
   returned: always
   type: list
   elements: str
-msg:
-  description: The pods that hold devices, one line per pod; before them what could not be read.
-  returned: always
-  type: str
 """
 
 import time

@@ -76,10 +76,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-msg:
-  description: What was done, or what is wrong and what to do next.
-  type: str
-  returned: always
 changes:
   description: One sentence for every change that was made, or would be made outside of check mode.
   type: list

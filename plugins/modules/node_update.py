@@ -82,10 +82,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-msg:
-  description: What was done, or what is wrong and what to do next.
-  type: str
-  returned: always
 steps:
   description: The steps that were taken, or would be taken outside of check mode.
   type: list

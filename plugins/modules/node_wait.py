@@ -68,10 +68,6 @@ lacking:
   returned: always
   type: list
   elements: str
-msg:
-  description: The state of the nodes; on failure also the events and the remedy.
-  returned: always
-  type: str
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -33,10 +33,6 @@ ansible_facts:
   description: C(gb10_pf_totalvfs), C(gb10_pf_max_mtu), C(gb10_pf_rdma), C(gb10_pf_pci); each a dictionary by PF name.
   returned: always
   type: dict
-msg:
-  description: A one-line list of the PFs that were found.
-  returned: always
-  type: str
 """
 
 from dataclasses import asdict

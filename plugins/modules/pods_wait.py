@@ -60,10 +60,6 @@ waiting:
   returned: always
   type: list
   elements: str
-msg:
-  description: The state of the pods; on failure also the events and the remedy.
-  returned: always
-  type: str
 """
 
 from typing import Any

@@ -69,10 +69,6 @@ ansible_facts:
     - With O(loads_only), only C(gb10_loads), a list that is empty if the host can't be read.
   returned: always
   type: dict
-msg:
-  description: A one-sentence summary of what was read.
-  returned: always
-  type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

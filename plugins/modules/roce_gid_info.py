@@ -90,10 +90,6 @@ findings:
   returned: always
   type: list
   elements: dict
-msg:
-  description: What was found, or all findings.
-  returned: always
-  type: str
 """
 
 from dataclasses import asdict

@@ -38,8 +38,4 @@ held:
   description: Whether this run holds the Lease now.
   returned: always
   type: bool
-msg:
-  description: Who holds it, and what to do.
-  returned: always
-  type: str
 """

@@ -58,8 +58,4 @@ answers:
   returned: success
   type: list
   elements: dict
-msg:
-  description: The number of answers and the tokens of the longest prompt.
-  returned: always
-  type: str
 """

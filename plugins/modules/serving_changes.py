@@ -53,8 +53,4 @@ outdated:
   description: Whether running ranks must stop before the wanted ones start. A group is always replaced as a whole.
   returned: always
   type: bool
-msg:
-  description: Whether the group is new, is going to be replaced, or already has the wanted settings.
-  returned: always
-  type: str
 """

@@ -135,10 +135,6 @@ waited:
   description: Seconds that the module waited.
   returned: always
   type: float
-msg:
-  description: The state that was found, one line per rank.
-  returned: always
-  type: str
 """
 
 import time

@@ -124,10 +124,6 @@ ranks:
   returned: always
   type: list
   elements: dict
-msg:
-  description: The verdict in words, with the given values that SGLang is going to change.
-  returned: always
-  type: str
 """
 
 import base64

@@ -86,10 +86,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-msg:
-  description: What was done, or what is wrong and what to do next.
-  type: str
-  returned: always
 pfs:
   description: The PFs with C(name), C(present), C(totalvfs), C(numvfs) and their C(vfs) (C(netdev), C(mac), C(holder)).
   type: list

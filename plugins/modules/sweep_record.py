@@ -81,8 +81,4 @@ stop:
   description: Why no further cell may start; empty if one may start.
   returned: always
   type: str
-msg:
-  description: The cell and its status, or the progress of the sweep.
-  returned: always
-  type: str
 """
