@@ -35,7 +35,7 @@ class ActionModule(ControllerAction):
             key = router.has_key(live) if live else bool(options["api_key"])
             found = router.findings(chosen, options["groups"], key)
         if has_errors(found):
-            text = "The gateway can't be changed; nothing was changed."
+            text = "The gateway can't be changed and stays as it is."
             return {"changed": False, "failed": True, "findings": as_dicts(found), "msg": text}
         if live:
             objects = [router.moved(live, chosen)]

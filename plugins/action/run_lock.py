@@ -96,7 +96,7 @@ class ActionModule(ControllerAction):
             return take(cluster, options, mine) if taking else give_back(cluster, options, mine)
         except ClusterError as error:
             if taking and error.status != FORBIDDEN:
-                return {"failed": True, "changed": False, "held": False, "msg": f"Nothing was changed: {error}"}
+                return {"failed": True, "changed": False, "held": False, "msg": f"No group was changed: {error}"}
             rest = "; another run may change the groups at the same time" if taking else "; it expires by itself"
             return {"changed": False, "held": False, "msg": f"{error}{rest}"}
 
