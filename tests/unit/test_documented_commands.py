@@ -118,6 +118,15 @@ def test_the_files_that_pages_name_exist() -> None:
     assert [(page, name) for page, name in named if not (ROOT / name).exists()] == []
 
 
+def test_the_scripts_playbooks_and_pages_that_messages_name_exist() -> None:
+    files = [ROOT / "scripts" / "pasted_messages.yml", *ROOT.glob("plugins/plugin_utils/*/rules.yml")]
+    files += [*ROOT.glob("plugins/**/*.py"), *ROOT.glob("roles/*/tasks/*.yml")]
+    path = re.compile(r"\b(?:scripts/\w+\.py|playbooks/\w+\.yml|docs/[\w/-]+\.md)")
+    named = {(file.name, name) for file in files for name in path.findall(file.read_text(encoding="utf-8"))}
+    assert len(named) > 50
+    assert [(file, name) for file, name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_the_pages_have_commands() -> None:
     assert len(commands("ansible-playbook")) > 40
     assert len(commands("scripts/")) > 10
