@@ -75,26 +75,32 @@ def is_here(address: str) -> bool:
 def read_model(options: dict[str, Any], repo: str, revision: str) -> dict[str, Any]:
     """Return what this node has of a model, and the hub's listing or the reason why there is none."""
     dest = Path(options["path"]) / repo.replace("/", "--")
+    model: dict[str, Any] = {
+        "dest": str(dest),
+        "commit": "",
+        "complete": False,
+        "held": {},
+        "parts": {},
+        "listing": None,
+        "error": "",
+    }
+    try:
+        fetch.check_repo(repo)
+    except fetch.FetchError as error:
+        # Another directory has this path, and may have many files.
+        return model | {"error": str(error)}
     marker = store.read_marker(dest)
     recorded = dict(marker.get("files") or {})
-    held = {
+    model["held"] = {
         name: {"digest": recorded.get(name, ""), "size": path.stat().st_size}
         for path in dest.rglob("*")
         # A record without a digest is that of a damaged file.
         if path.is_file() and recorded.get(name := str(path.relative_to(dest)), not name.endswith(OWN))
     }
-    parts = {
+    model["parts"] = {
         str(path.relative_to(dest))[: -len(store.PART)]: path.stat().st_size for path in dest.rglob(f"*{store.PART}")
     }
-    model: dict[str, Any] = {
-        "dest": str(dest),
-        "commit": str(marker.get("commit") or ""),
-        "complete": bool(marker.get("complete")),
-        "held": held,
-        "parts": parts,
-        "listing": None,
-        "error": "",
-    }
+    model |= {"commit": str(marker.get("commit") or ""), "complete": bool(marker.get("complete"))}
     try:
         hub = fetch.Hub(options["url"], options["token"], TIMEOUT)
         commit, files = store.parse_listing(hub.listing(repo, revision), options["skip"])

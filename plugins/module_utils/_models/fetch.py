@@ -54,6 +54,12 @@ class AbsentError(FetchError):
     """The server does not have the file."""
 
 
+def check_repo(repo: str) -> None:
+    """Raise FetchError for what is not the name of a model: it becomes a part of addresses and paths."""
+    if not _REPO.fullmatch(repo):
+        raise FetchError(f"{repo!r} is not the name of a model, such as google/gemma-4-31B-it")
+
+
 class _KeepToken(urllib.request.HTTPRedirectHandler):
     """Send the token to the hub only: downloads are redirected to a content delivery network of another owner."""
 
@@ -138,8 +144,7 @@ class Hub:
 
     def listing(self, repo: str, revision: str) -> bytes:
         """Return the listing of a model; raise FetchError or OSError."""
-        if not _REPO.fullmatch(repo):
-            raise FetchError(f"{repo!r} is not the name of a model, such as google/gemma-4-31B-it")
+        check_repo(repo)
         path = f"api/models/{repo}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true"
         try:
             return self.read(path, LISTING_BYTES)

@@ -68,14 +68,17 @@ def test_the_reason_is_told_if_the_hub_refuses(tmp_path: Path, hub: Hub, capsys:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../..", "google/gemma 4", "https://huggingface.co/org/tiny", "a/b/c"])
-def test_a_name_that_is_no_model_is_told_before_the_hub_is_asked(
+def test_a_name_that_is_no_model_is_told_before_a_directory_is_read_and_the_hub_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: Hub, name: str
 ) -> None:
     wanted = [{"repo": name, "revision": "main"}]
-    status, result = run_module(model_stock_info, capsys, path=str(tmp_path), models=wanted, url=hub.url)
+    (tmp_path / "beside").write_text("of another directory")
+    (root := tmp_path / "models").mkdir()
+    status, result = run_module(model_stock_info, capsys, path=str(root), models=wanted, url=hub.url)
     assert status == 0
     (model,) = result["stock"]["models"].values()
-    assert model["listing"] is None and "is not the name of a model, such as google/gemma-4-31B-it" in model["error"]
+    assert (model["held"], model["listing"]) == ({}, None)
+    assert "is not the name of a model, such as google/gemma-4-31B-it" in model["error"]
 
 
 def test_a_hub_that_ends_in_the_middle_of_its_answer_is_told(
