@@ -22,7 +22,8 @@ if AnsibleCollectionConfig.collection_finder is None:
     _AnsibleCollectionFinder(paths=[str(ROOT / "collections")])._install()
 
 # With libyaml, as the collection reads its own files. Without it, a tenth of the collecting is YAML (profiled).
-yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+yaml.safe_load, yaml.safe_load_all = partial(yaml.load, Loader=LOADER), partial(yaml.load_all, Loader=LOADER)
 
 # The time of an example depends on the load of the machine, so examples have no deadline. The weekly run of the forge
 # asks for the full profile with --hypothesis-profile.

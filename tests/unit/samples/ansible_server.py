@@ -31,6 +31,7 @@ from unittest import mock
 import ansible_modules
 from ansible import constants
 from ansible.config import manager
+from ansible.module_utils._internal._datatag import AnsibleTagHelper
 from ansible.plugins import loader as loaders
 from ansible.plugins.connection import ConnectionBase
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
@@ -152,6 +153,24 @@ def run_tasks_here() -> None:
     worker.WorkerProcess.start = start
 
 
+def copied(value: Any) -> Any:
+    """Return a copy of parsed YAML or of variables, whose texts and numbers never change, with the tags of Ansible.
+
+    copy.deepcopy takes a third of the CPU time of site's plan, and half of that of a template lookup (measured).
+    """
+    if isinstance(value, dict):
+        return AnsibleTagHelper.tag_copy(value, {key: copied(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return AnsibleTagHelper.tag_copy(value, [copied(item) for item in value])
+    return value
+
+
+def copy_quickly() -> None:
+    """Copy in this way what is read from a file. A template sets variables of its own beside those of its task."""
+    importlib.import_module("ansible.parsing.dataloader").copy = SimpleNamespace(deepcopy=copied)
+    importlib.import_module("ansible.plugins.lookup.template").deepcopy = copy.copy
+
+
 def wait(child: int) -> int:
     """Return the exit status of a play. Kill it if standard input ends before."""
     process = os.pidfd_open(child)
@@ -193,6 +212,7 @@ def serve() -> str:
     preload()
     fork_for_modules(requests)
     run_tasks_here()
+    copy_quickly()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     archives = tempfile.mkdtemp()
     while line := os.read(0, 4096):
