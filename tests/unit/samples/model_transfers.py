@@ -163,6 +163,10 @@ class Node:
     def start(self) -> Node:
         self.serving.bind([address(self.number)], self.port)
         self.thread.start()
+        # It runs a thread per address. The test that comes next would take one that begins later for its own.
+        with socket.create_connection((address(self.number), self.port), 60) as client:
+            client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            client.recv(1)
         return self
 
     def end(self) -> None:
