@@ -13,7 +13,7 @@ version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.shared.sysfs]
 description:
-  - Runs C(ib_write_bw) or C(ib_send_bw) of perftest between this host and a partner. It uses the VFs of one index on
+  - Runs C(ib_write_bw) of perftest between this host and a partner. It uses the VFs of one index on
     all common rails at the same time, and judges the Gb/s of each rail and of all rails together.
   - Start it with O(side=server) on one host, then with O(side=client) on the other. The servers stop by themselves.
 attributes:
@@ -48,11 +48,6 @@ options:
     type: str
     choices: [server, client]
     required: true
-  program:
-    description: The program of perftest.
-    type: str
-    choices: [ib_write_bw, ib_send_bw]
-    default: ib_write_bw
   vf_index:
     description: Index of the VFs to use. These VFs must not be in a pod.
     type: int
@@ -133,6 +128,7 @@ FULL_FLOOR = 145.0
 DEGRADED_GBPS = 20.0  # measured: a degraded ConnectX-7 of a GB10 moves about 13 Gb/s although its link is healthy
 
 
+PROGRAM = "ib_write_bw"  # of perftest
 # TCP port on which perftest's ends meet for the first rail; each further rail uses the next one.
 PORT = 18515
 
@@ -173,22 +169,22 @@ def parse_average(output: str) -> float | None:
     return float(rows[-1]) if rows else None
 
 
-def command(program: str, lane: Lane, duration: int) -> list[str]:
-    """Return the command for either end; ``program`` is ib_write_bw or ib_send_bw."""
+def command(lane: Lane, duration: int) -> list[str]:
+    """Return the command for either end."""
     options = f"-d {lane.rdma_device} -x {lane.gid_index} -p {lane.port} -F --report_gbits -D {duration}"
-    return [program, *options.split()]
+    return [PROGRAM, *options.split()]
 
 
-def serve(program: str, every: Sequence[Lane], duration: int) -> None:
+def serve(every: Sequence[Lane], duration: int) -> None:
     """Start the servers as transient units with a time limit."""
     for lane in every:
         unit = f"gb10-bandwidth-{lane.port}"
         system.run(["systemctl", "stop", f"{unit}.service"], check=False)
         options = ["--quiet", "--collect", f"--unit={unit}", f"--property=RuntimeMaxSec={duration + 60}"]
-        system.run(["systemd-run", *options, *command(program, lane, duration)])
+        system.run(["systemd-run", *options, *command(lane, duration)])
 
 
-def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:
+def measure(every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:
     """Run the clients of all lanes at the same time; return Gb/s by rail, and the errors."""
     trouble: list[str] = []
 
@@ -197,14 +193,14 @@ def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[st
 
         def attempt() -> str | None:
             nonlocal said
-            done = system.run([*command(program, lane, duration), lane.server], check=False, timeout=duration + 60)
+            done = system.run([*command(lane, duration), lane.server], check=False, timeout=duration + 60)
             said = done.stdout + done.stderr
             return None if NOT_YET_LISTENING in said else said
 
         system.wait_for(attempt, timeout=10, step=0.5)
         average = parse_average(said)
         if average is None:
-            trouble.append(f"{lane.rail}: {program} gave no result: {' '.join(said.split())[-300:]}")
+            trouble.append(f"{lane.rail}: {PROGRAM} gave no result: {' '.join(said.split())[-300:]}")
         return lane.rail, average
 
     with ThreadPoolExecutor(max_workers=max(1, len(every))) as pool:
@@ -250,7 +246,6 @@ def main() -> None:
             "host": {"type": "str", "required": True},
             "partner": {"type": "str", "required": True},
             "side": {"type": "str", "choices": ["server", "client"], "required": True},
-            "program": {"type": "str", "choices": ["ib_write_bw", "ib_send_bw"], "default": "ib_write_bw"},
             "vf_index": {"type": "int", "default": 0},
             "duration": {"type": "int", "default": 5},
             "half_floor": {"type": "float", "default": HALF_FLOOR},
@@ -263,17 +258,17 @@ def main() -> None:
     server, client = ends if params["side"] == "server" else (ends[1], ends[0])
     result: dict[str, Any] = {"changed": False, "msg": "", "ok": True, "measured": {}, "pair": [client, server]}
     try:
-        if shutil.which(params["program"]) is None:
+        if shutil.which(PROGRAM) is None:
             raise system.HostError(
-                f"{params['program']} is not installed on this host, so nothing was measured. Install it on all hosts: "
+                f"{PROGRAM} is not installed on this host, so nothing was measured. Install it on all hosts: "
                 "sudo apt-get install perftest"
             )
         pairs = lanes(params["plan"], params["host"], server, client, params["vf_index"], PORT, params["sysfs_root"])
         if params["side"] == "server":
-            serve(params["program"], pairs, params["duration"])
+            serve(pairs, params["duration"])
             result["msg"] = f"{len(pairs)} servers wait for {client}"
         else:
-            measured, trouble = measure(params["program"], pairs, params["duration"])
+            measured, trouble = measure(pairs, params["duration"])
             good, verdict = judge_bandwidth(measured, params["half_floor"], params["full_floor"])
             result.update(ok=good, measured=measured, msg="\n".join([f"{client} → {server}: {verdict}", *trouble]))
     except (system.HostError, OSError) as error:

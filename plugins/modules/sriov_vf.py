@@ -52,14 +52,6 @@ options:
     description: Change the number even while a pod holds a VF. The pod loses its network.
     type: bool
     default: false
-  persist:
-    description:
-      - Install C(gb10-sriov.service) on the host. This oneshot unit runs before C(network-pre.target) and restores VFs
-        and MACs after a reboot, without Ansible.
-      - With V(false) the host has no record of the numbers from before the first change, so O(state=absent) leaves
-        them.
-    type: bool
-    default: true
   timeout:
     description: Seconds to wait for the driver and for udev after a change.
     type: int
@@ -196,7 +188,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     findings = sriov.check(pfs, states, module.params["force"])
     todo = sriov.steps(pfs, vfs, states)
     unit = boot_unit(module.params["boot_timeout"], len(pfs), vfs)
-    persist = module.params["state"] == "present" and module.params["persist"]
+    persist = module.params["state"] == "present"
     origin = {**{state.name: state.numvfs for state in states.values()}, **config.get("origin", {})}
     text = sriov.configuration(module.params["sysfs_root"], pfs, vfs, origin, module.params["boot_timeout"])
     outdated = unit.outdated(text) if persist else unit.present()
@@ -235,7 +227,6 @@ def main() -> None:
             "pfs": {"type": "list", "elements": "dict", "default": []},
             "vfs": {"type": "list", "elements": "dict", "default": []},
             "force": {"type": "bool", "default": False},
-            "persist": {"type": "bool", "default": True},
             "timeout": {"type": "int", "default": 30},
             "boot_timeout": {"type": "int", "default": 60},
             "sysfs_root": {"type": "path", "default": "/sys"},

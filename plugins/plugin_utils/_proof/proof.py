@@ -178,6 +178,7 @@ def _output(container: PodContainer, limit: int, progress: Progress) -> str:
 
 
 LARGEST_BUFFER = 4 * 10**9
+INTERVAL_S = 3  # between two readings of the logs
 Json = dict[str, Any]
 
 
@@ -195,7 +196,6 @@ class Settings:
     runs: int
     request_timeout: int
     timeout: int
-    interval: int
     counters: bool
     min_bytes: int
     sysfs_root: str
@@ -367,7 +367,7 @@ class Proof:
             lambda: judge_sources(pod_sources(readers, LOG_FILES), expect, places, one_start=True, pins=self._pins),
             self.settings.timeout,
             self.progress.now,
-            lambda: self.progress.pause(self.settings.interval),
+            lambda: self.progress.pause(INTERVAL_S),
         )
         self._ledger.listen({pod: [line.decode(errors="replace") for line in own] for pod, own in lines.items()})
         if self.active:

@@ -197,7 +197,6 @@ class PodOptions:
     runtime_class: str = ""
     cache_dir: str = ""
     log_dir: str = ""
-    host_ipc: bool = False
     open_routes: bool = False
     readiness: str = "auto"
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -374,8 +373,6 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
     if options.runtime_class:
         spec["runtimeClassName"] = options.runtime_class
     spec |= tolerations(options.tolerations)
-    if options.host_ipc:
-        spec["hostIPC"] = True
     return spec
 
 

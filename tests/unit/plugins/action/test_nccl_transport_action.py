@@ -46,7 +46,6 @@ OPTIONS = {
     "runs": 2,
     "request_timeout": 300,
     "timeout": 0,
-    "interval": 3,
     "counters": True,
     "min_bytes": 1000,
     "sysfs_root": "/sys",

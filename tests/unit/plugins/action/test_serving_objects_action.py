@@ -52,12 +52,11 @@ def test_who_waits_for_a_group_learns_how_long_its_ranks_may_take(weights: int |
 
 
 def test_options_reach_the_pods() -> None:
-    objects = rendered(stuck_after="99", host_ipc="true", cache_dir="/srv/cache", service_type="NodePort")
+    objects = rendered(stuck_after="99", cache_dir="/srv/cache", service_type="NodePort")
     (supervisor,) = objects["Deployment", "gemma-4-31b-it-supervisor"]["spec"]["template"]["spec"]["containers"]
     times = ["99", "--first-step-timeout", "1800", "--start-timeout", "3600"]
     ports = ["--evidence-port", "30002", "--live-port", "30004"]
     assert supervisor["command"][-11:] == [*times, "--logs", "/var/log/group", *ports]
-    assert head(objects)["hostIPC"] is True
     assert "/srv/cache/0.5.12.post1-arm64-" in json.dumps(head(objects)["volumes"])
     assert objects["Service", "gemma-4-31b-it"]["spec"]["type"] == "NodePort"
     assert ("Deployment", "gemma-4-31b-it-supervisor") not in rendered(supervisor=False)

@@ -462,12 +462,11 @@ def test_secrets_are_referred_to_never_written() -> None:
 def test_options_reach_the_pod() -> None:
     options = pods.PodOptions(
         runtime_class="nvidia",
-        host_ipc=True,
         cache_dir="/srv/cache",
         resources={"requests": {"cpu": 1}, "claims": [{"name": "gpu"}]},
     )
     template = pod_of(rendered(options, models_dir="/srv/models"), 1)["spec"]
-    assert (template["runtimeClassName"], template["hostIPC"]) == ("nvidia", True)
+    assert template["runtimeClassName"] == "nvidia"
     assert {v["name"]: v["hostPath"]["path"] for v in template["volumes"] if "hostPath" in v} == {
         "models": "/srv/models",
         "cache": "/srv/cache",
