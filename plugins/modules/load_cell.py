@@ -82,10 +82,6 @@ options:
         description: End a repetition after this many seconds and keep all streams busy until then; V(0) means never.
         type: float
         default: 0.0
-      token_budget:
-        description: End a repetition after this many tokens over all streams; V(0) means never.
-        type: int
-        default: 0
       forced:
         description: Make every request generate O(workloads[].max_tokens) tokens.
         type: bool

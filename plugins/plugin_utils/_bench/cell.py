@@ -16,7 +16,7 @@ from typing import Any
 
 from .._controller.data import SWEEPS, read_yaml
 from .._sglang.metrics import Scrape, difference, parse_metrics
-from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
+from .client import UNREADABLE, Busy, Request, Target, fetch, run_level
 from .garbage import Garbage
 from .judge import WORST_FIRST, signs_of_garbage, status_of
 from .stats import RequestRecord, Workload, figure_at, spread, summarise
@@ -43,14 +43,14 @@ def prompt(workload: Workload, repetition: int, index: int) -> str:
 def requests_of(workload: Workload, repetition: int) -> Iterable[Request]:
     """Return the requests of one repetition; repetition 0 is the warm-up, with short answers.
 
-    With a budget the sequence is endless, so that every stream is busy until the budget is spent.
+    With a duration the sequence is endless, so that every stream is busy until the time is over.
     """
     extra: dict[str, Any] = {"temperature": 0.0, "seed": workload.seed}
     if workload.forced:
         extra |= {"ignore_eos": True, "min_tokens": workload.max_tokens}
     if repetition == 0:
         return [Request(prompt(workload, 0, i), min(32, workload.max_tokens)) for i in range(workload.warmup)]
-    numbers = itertools.count() if workload.limited else range(workload.requests or workload.concurrency)
+    numbers = itertools.count() if workload.duration_s else range(workload.requests or workload.concurrency)
     return (Request(prompt(workload, repetition, i), workload.max_tokens, extra) for i in numbers)
 
 
@@ -81,10 +81,10 @@ def _foreign(server: Mapping[str, Any], records: Sequence[RequestRecord], worklo
     """Return evidence that others used the server, or an empty string.
 
     The check counts tokens instead of requests, because a pod's readiness probe generates one token every few seconds.
-    It allows for streams that a budget cut, which continue for some tokens before the server notices.
+    It allows for streams that were cut, which continue for some tokens before the server notices.
     """
     ours = sum(r.output_tokens for r in records)
-    spare = 32 + 0.05 * ours + (64 * workload.concurrency if workload.limited else 0)
+    spare = 32 + 0.05 * ours + (64 * workload.concurrency if workload.duration_s else 0)
     if (server.get("tokens") or 0) > ours + spare and not any(r.error_class or r.garbage for r in records):
         return f"the server generated {server['tokens']:.0f} tokens, but this client received only {ours}"
     if (server.get("running") or 0) > workload.concurrency + 1:
@@ -112,10 +112,9 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
     seen: list[Scrape] = []
     before = await _idle(target, known.patience_s) if known.metrics else Scrape()
     watch = asyncio.ensure_future(_watch(target, seen)) if known.metrics and repetition else None
-    budget = Budget(workload.duration_s, workload.token_budget) if repetition else Budget()
     try:
-        requests = requests_of(workload, repetition)
-        records = await run_level(target, requests, workload.concurrency, known.judged, budget)
+        requests, limit_s = requests_of(workload, repetition), workload.duration_s if repetition else 0.0
+        records = await run_level(target, requests, workload.concurrency, known.judged, limit_s)
     finally:
         if watch:
             watch.cancel()

@@ -115,36 +115,13 @@ class Target:
     timeout_s: float = 600.0
 
 
-@dataclass
-class Budget:
-    """When a level ends before its requests do: after ``duration_s`` seconds, or ``tokens`` tokens; 0 means never.
-
-    A stream that is cut counts with the tokens received so far, and has the finish reason ``budget``.
-    """
-
-    duration_s: float = 0.0
-    tokens: int = 0
-    spent: int = 0
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def limited(self) -> bool:
-        return self.duration_s > 0 or self.tokens > 0
-
-    def spend(self, tokens: int) -> None:
-        """Count received tokens, and end the level when the token budget is spent."""
-        self.spent += tokens
-        if self.tokens and self.spent >= self.tokens:
-            self.over.set()
-
-
 class Busy(RuntimeError):
     """The server is running requests of others, so the figures would mix both loads."""
 
 
-def _body(target: Target, request: Request, budget: Budget) -> dict[str, Any]:
+def _body(target: Target, request: Request, limited: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"include_usage": True}
-    if budget.limited:
+    if limited:
         # A stream that is cut never receives its last event, so every event must contain the server's token count.
         options["continuous_usage_stats"] = True
     return {
@@ -160,8 +137,8 @@ def _body(target: Target, request: Request, budget: Budget) -> dict[str, Any]:
 class _Reader:
     """Parses the bytes of one stream; keeps a time for every event that contains text."""
 
-    def __init__(self, record: RequestRecord, guarded: bool, budget: Budget) -> None:
-        self.record, self.budget = record, budget
+    def __init__(self, record: RequestRecord, guarded: bool) -> None:
+        self.record = record
         self.guard = StreamGuard() if guarded else None
         self._rest = b""
         self._content: list[str] = []
@@ -196,9 +173,7 @@ class _Reader:
             return False
         usage = value.get("usage")
         if usage:
-            counted = usage.get("completion_tokens") or self.record.output_tokens
-            self.budget.spend(counted - self.record.output_tokens)
-            self.record.output_tokens = counted
+            self.record.output_tokens = usage.get("completion_tokens") or self.record.output_tokens
             self.record.prompt_tokens = usage.get("prompt_tokens") or self.record.prompt_tokens
         for choice in value.get("choices") or ():
             delta = choice.get("delta") or {}
@@ -242,13 +217,13 @@ async def _run_one(
     request: Request,
     index: int,
     guarded: bool,
-    budget: Budget,
+    over: asyncio.Event | None,
 ) -> RequestRecord:
     headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
-    body = json.dumps(_body(target, request, budget)).encode()
+    body = json.dumps(_body(target, request, over is not None)).encode()
     headers["Content-Type"] = "application/json"
     record = RequestRecord(index=index, sent=time.perf_counter())
-    reader = _Reader(record, guarded, budget)
+    reader = _Reader(record, guarded)
     try:
         url = f"{target.url}/v1/chat/completions"
         async with session.post(url, data=body, headers=headers, trace_request_ctx=record) as response:
@@ -263,7 +238,7 @@ async def _run_one(
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         record.error_class, record.error = "infrastructure", f"{type(error).__name__}: {error}"[:300]
     except asyncio.CancelledError:
-        if not budget.over.is_set():
+        if over is None or not over.is_set():
             raise
         record.finish_reason = "budget"
     finally:
@@ -278,14 +253,16 @@ async def run_level(
     requests: Iterable[Request],
     concurrency: int,
     guarded: bool = True,
-    budget: Budget | None = None,
+    duration_s: float = 0.0,
 ) -> list[RequestRecord]:
     """Send the requests, at most ``concurrency`` at a time, and return their records in the order of the requests.
 
-    With a budget ``requests`` may be endless; a stream that was cut before its first token is left out.
+    After ``duration_s`` seconds, if it is not 0, all streams are cut; ``requests`` may be endless then. A stream that
+    was cut counts with the tokens received so far, and has the finish reason ``budget``. One without a token is left
+    out.
     """
     queue = iter(enumerate(requests))
-    budget = budget or Budget()
+    over = asyncio.Event() if duration_s else None
     records: list[RequestRecord] = []
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=target.timeout_s)
     sockets = Sockets()
@@ -294,20 +271,18 @@ async def run_level(
 
         async def worker() -> None:
             for index, request in queue:
-                record = await _run_one(session, sockets, target, request, index, guarded, budget)
+                record = await _run_one(session, sockets, target, request, index, guarded, over)
                 if record.finish_reason != "budget" or record.chunk_times:
                     records.append(record)
-                if budget.over.is_set():
-                    return
-                if record.error_class == "infrastructure" and budget.limited:
+                if over and (over.is_set() or record.error_class == "infrastructure"):
                     return
 
         workers = [asyncio.ensure_future(worker()) for stream in range(concurrency)]
-        limit = asyncio.ensure_future(_ends(budget))
         try:
-            await asyncio.wait([limit, asyncio.ensure_future(_all(workers))], return_when=asyncio.FIRST_COMPLETED)
+            _done, running = await asyncio.wait([asyncio.ensure_future(_all(workers))], timeout=duration_s or None)
+            if over and running:
+                over.set()
         finally:
-            limit.cancel()
             for one in workers:
                 one.cancel()
             outcomes = await asyncio.gather(*workers, return_exceptions=True)
@@ -320,14 +295,6 @@ async def run_level(
 async def _all(workers: Sequence[asyncio.Future[None]]) -> None:
     """Return when every worker has finished or one has failed."""
     await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
-
-
-async def _ends(budget: Budget) -> None:
-    """Return when the budget is spent; without a budget the level ends with its requests."""
-    try:
-        await asyncio.wait_for(budget.over.wait(), budget.duration_s or None)
-    except TimeoutError:
-        budget.over.set()
 
 
 async def fetch(target: Target, path: str) -> str:

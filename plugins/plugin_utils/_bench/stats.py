@@ -22,8 +22,8 @@ class Workload:
 
     ``forced`` makes every request decode ``max_tokens`` tokens (``ignore_eos`` and ``min_tokens``); without it, short
     answers of the model would end the cell within a second. ``requests`` of 0 means one request per stream.
-    ``duration_s`` or ``token_budget`` end a repetition: all streams stay busy until then and are cut. ``draft_tokens``
-    is the number of tokens that the server verifies per step.
+    ``duration_s`` ends a repetition: all streams stay busy until then and are cut. ``draft_tokens`` is the number of
+    tokens that the server verifies per step.
     """
 
     concurrency: int
@@ -31,17 +31,11 @@ class Workload:
     context_tokens: int = 0
     requests: int = 0
     duration_s: float = 0.0
-    token_budget: int = 0
     forced: bool = False
     warmup: int = 1
     repetitions: int = 1
     seed: int = 1
     draft_tokens: int | None = None
-
-    @property
-    def limited(self) -> bool:
-        """Return whether a budget ends the repetitions."""
-        return self.duration_s > 0 or self.token_budget > 0
 
     @property
     def name(self) -> str:

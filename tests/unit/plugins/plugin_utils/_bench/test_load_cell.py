@@ -218,12 +218,6 @@ def test_a_duration_keeps_every_stream_busy_and_cuts_what_still_runs() -> None:
     assert len(short["runs"][0]["requests"]) > 4
 
 
-def test_a_token_budget_ends_a_repetition() -> None:
-    cell = run(Talkative(), Workload(concurrency=2, max_tokens=100_000, token_budget=60))
-    assert cell["status"] == "ok"
-    assert 60 <= cell["runs"][0]["figures"]["output_tokens"] <= 80
-
-
 def test_decoding_without_graphs_is_fine_where_nobody_asked_for_them() -> None:
     cell = run(Stub(eager=2), Workload(concurrency=2, max_tokens=60), Server(graphs_expected=False))
     assert cell["status"] == "ok"
@@ -237,7 +231,6 @@ def test_decoding_without_graphs_is_fine_where_nobody_asked_for_them() -> None:
         ({"tokens": 1083}, {}, {"error_class": "server"}, ""),
         ({"tokens": 1083}, {}, {"garbage": {"kind": "loop"}}, ""),
         ({"tokens": 1338}, {"duration_s": 60.0}, {}, ""),
-        ({"tokens": 1338}, {"token_budget": 4000}, {}, ""),
         ({"tokens": 1339}, {"duration_s": 60.0}, {}, "the server generated 1339 tokens"),
         ({"running": 5}, {}, {}, ""),
         ({"running": 6}, {}, {}, "the server ran 6 requests at a time, this client at most 4"),
