@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse
 from io import BufferedIOBase
@@ -122,10 +122,10 @@ class Hub:
     """A hub, a mirror, or a node of a transfer. ``timeout`` is in seconds, without a byte."""
 
     def __init__(
-        self, url: str, token: str = "", timeout: float = 60, handlers: Sequence[urllib.request.BaseHandler] = ()
+        self, url: str, token: str = "", timeout: float = 60, opener: urllib.request.OpenerDirector | None = None
     ) -> None:
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
-        self._opener = urllib.request.build_opener(*(handlers or [_KeepToken(), Plain(), _Tls()]))
+        self._opener = opener or urllib.request.build_opener(_KeepToken(), Plain(), _Tls())
 
     def _open(self, path: str, offset: int = 0) -> Any:
         request = urllib.request.Request(f"{self._url}/{path}")

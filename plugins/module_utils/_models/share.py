@@ -97,11 +97,16 @@ class _Via(Plain):
         return self.do_open(http.client.HTTPConnection, req, source_address=(self._address, 0))
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: root would ask whatever address a peer names."""
+def _opener(via: str) -> urllib.request.OpenerDirector:
+    """Return what asks a node from one address of this one.
 
-    def redirect_request(self, req: Any, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str) -> None:
-        return None
+    It asks no proxy and follows no redirect: root would ask whatever address a peer names. build_opener() would also
+    read all certificates of the system, for https.
+    """
+    opener = urllib.request.OpenerDirector()
+    for handler in (_Via(via), urllib.request.HTTPDefaultErrorHandler(), urllib.request.HTTPErrorProcessor()):
+        opener.add_handler(handler)
+    return opener
 
 
 @dataclass
@@ -115,10 +120,9 @@ class Source:
 
 
 def peers_of(peers: Iterable[Mapping[str, Any]], port: int, secret: str) -> list[Source]:
-    """Return the paths to the nodes ``{name, paths: [{to, via}]}``. No proxy and no redirect is in between."""
-    plain = urllib.request.ProxyHandler({})
+    """Return the paths to the nodes ``{name, paths: [{to, via}]}``."""
     return [
-        Source(peer["name"], Hub(f"http://{way['to']}:{port}", secret, TIMEOUT, [plain, _Via(way["via"]), _Stay()]))
+        Source(peer["name"], Hub(f"http://{way['to']}:{port}", secret, TIMEOUT, _opener(way["via"])))
         for peer in peers
         for way in peer["paths"]
     ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http.client import HTTPException
@@ -20,6 +19,7 @@ from typing import Any
 from .._fabric.rdma import CONGESTION, ERRORS
 from .._kube.labels import SIDECAR, TRANSPORT
 from .._nccl.verdict import is_final
+from .api import HTTP
 
 # A window of the counters must have this many tokens and seconds. A server may count the tokens of a long request at
 # its end, after the bytes that they took, so one silent window is not enough.
@@ -327,7 +327,7 @@ class Prober:
 def tokens(port: int) -> float | None:
     """Return the number of tokens that the server has generated; None without --enable-metrics."""
     try:
-        with urllib.request.build_opener().open(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with HTTP.open(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             lines = answer.read().decode(errors="replace").splitlines()
         values = [line.rpartition(" ")[2] for line in lines if line.startswith("sglang:generation_tokens_total")]
         total = sum(map(float, values))

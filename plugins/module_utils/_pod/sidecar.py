@@ -17,7 +17,6 @@ import threading
 import time
 import traceback
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -50,7 +49,7 @@ _ASK, _HANGS = 5.0, 20.0
 def lives(port: int) -> bool:
     """Return whether the program at this port of the pod answers ``/live``."""
     try:
-        with urllib.request.build_opener().open(f"http://127.0.0.1:{port}/live", timeout=3) as answer:
+        with api.HTTP.open(f"http://127.0.0.1:{port}/live", timeout=3) as answer:
             return bool(answer.status == 200)
     except (OSError, HTTPException):
         return False

@@ -16,13 +16,12 @@ import http.client
 import json
 import threading
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .._kube.labels import ANSWERS, ANSWERS_OUT, HUNG, MEMORY, MEMORY_OUT, SIDECAR, SUPERVISOR, progress
-from .api import InPodApi, Pulse, say, serve_pages
+from .api import HTTP, InPodApi, Pulse, say, serve_pages
 from .hang import judge
 
 # A head is warm once it generated this many tokens in each of so many checks (five minutes). Health requests generate
@@ -276,7 +275,6 @@ KEPT_SETS = 30
 SHOWN_LINES = 20
 # Lines of a rank's log of which the last one shows whether its start goes on: probes cause a line every few seconds.
 LAST_LINES = 50
-_HTTP = urllib.request.build_opener()
 # Bytes of a rank's evidence that are read; characters of a finding, of which an event takes a thousand.
 EVIDENCE_BYTES, LONGEST_FINDING = 1 << 17, 900
 
@@ -329,7 +327,7 @@ def head_is_healthy(address: str, port: int, timeout: float) -> bool:
     /health does the same, but always answers 200 with SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION=false.
     """
     try:
-        with _HTTP.open(f"http://{address}:{port}/health_generate", timeout=timeout) as answer:
+        with HTTP.open(f"http://{address}:{port}/health_generate", timeout=timeout) as answer:
             return bool(answer.status == 200)
     except (OSError, http.client.HTTPException):
         return False
@@ -338,7 +336,7 @@ def head_is_healthy(address: str, port: int, timeout: float) -> bool:
 def work_done(address: str, port: int) -> str:
     """Return the head's metrics about its work, empty if there are none (no ``--enable-metrics``, no answer)."""
     try:
-        with _HTTP.open(f"http://{address}:{port}/metrics", timeout=10) as answer:
+        with HTTP.open(f"http://{address}:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return ""
@@ -351,7 +349,7 @@ def ask_ranks(addresses: list[str], port: int, seconds: float) -> list[Any]:
 
     def ask(rank: int) -> None:
         try:
-            with _HTTP.open(f"http://{addresses[rank]}:{port}/hang", timeout=seconds) as answer:
+            with HTTP.open(f"http://{addresses[rank]}:{port}/hang", timeout=seconds) as answer:
                 found[rank] = json.loads(answer.read(EVIDENCE_BYTES))
         except Exception as error:
             # Any error: a rank that answers nonsense is one that does not answer.

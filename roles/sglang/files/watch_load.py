@@ -23,8 +23,6 @@ import signal
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -95,13 +93,15 @@ def compilers(proc: Path) -> list[float]:
 
 def health(port: int) -> int:
     """Return the status of the server's /health, 0 without an answer, such as before its HTTP has started."""
+    # An opener of urllib reads all certificates of the system first.
+    server = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER)
     try:
-        with urllib.request.build_opener().open(f"http://127.0.0.1:{port}/health", timeout=ANSWER) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
+        server.request("GET", "/health")
+        return server.getresponse().status
     except (OSError, http.client.HTTPException):
         return 0
+    finally:
+        server.close()
 
 
 def children(proc: Path, server: int) -> Iterator[int]:

@@ -256,7 +256,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, held: threading.Event) -> None:
         time.sleep(0.05)
         return BytesIO(json.dumps(rank(gone=["sglang::scheduler_TP0"])).encode())
 
-    monkeypatch.setattr(supervise._HTTP, "open", opened)
+    monkeypatch.setattr(supervise.HTTP, "open", opened)
 
 
 @pytest.mark.parametrize("fails", [False, True])

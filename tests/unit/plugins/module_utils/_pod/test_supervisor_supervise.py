@@ -36,13 +36,13 @@ ERRORS = [ConnectionRefusedError("refused"), BadStatusLine("garbage")]
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_only_the_scheduler_s_own_lines_count_as_work(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise._HTTP, "open", lambda url, timeout: BytesIO(METRICS.encode()))
+    monkeypatch.setattr(supervise.HTTP, "open", lambda url, timeout: BytesIO(METRICS.encode()))
     assert supervise.work_done("10.0.0.1", 30000).splitlines() == METRICS.splitlines()[1:3]
 
     def refuse(url: str, timeout: float) -> None:
         raise error
 
-    monkeypatch.setattr(supervise._HTTP, "open", refuse)
+    monkeypatch.setattr(supervise.HTTP, "open", refuse)
     assert supervise.work_done("10.0.0.1", 30000) == ""
 
 
@@ -51,7 +51,7 @@ def test_a_head_whose_answer_is_no_http_is_not_healthy(error: Exception, monkeyp
     def answer(url: str, timeout: float) -> None:
         raise error
 
-    monkeypatch.setattr(supervise._HTTP, "open", answer)
+    monkeypatch.setattr(supervise.HTTP, "open", answer)
     assert supervise.head_is_healthy("10.0.0.1", 30000, 25) is False
 
 
@@ -63,7 +63,7 @@ def test_only_200_is_the_answer_of_a_healthy_head(status: int, healthy: bool, mo
         made.status = 200 if url.endswith("/health") else status  # type: ignore[attr-defined]
         return made
 
-    monkeypatch.setattr(supervise._HTTP, "open", answer)
+    monkeypatch.setattr(supervise.HTTP, "open", answer)
     assert supervise.head_is_healthy("10.0.0.1", 30000, 25) is healthy
 
 
