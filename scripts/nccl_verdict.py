@@ -50,7 +50,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=0, help="ranks that must be seen in every file")
     parser.add_argument("--nodes", type=int, default=0, help="nodes that must be seen in every file")
     parser.add_argument("--min-devices", type=int, default=0, help="devices that every rank must use")
-    parser.add_argument("--balance", type=float, default=0.0, help="smallest share of the least used device, 0 to 1")
     parser.add_argument("--gdr", action=argparse.BooleanOptionalAction, default=None, help="GPUDirect RDMA on or off")
     parser.add_argument("--complete", action="store_true", help="require a communicator that finished its set-up")
     parser.add_argument("--allow-intra", action="store_true", help="accept a job that runs on one node only")

@@ -59,14 +59,6 @@ options:
         description: Name of the container. The default is the pod's first container.
         type: str
         default: ""
-      since_seconds:
-        description: Read only this many last seconds of the log; V(0) reads all of it.
-        type: int
-        default: 0
-      previous:
-        description: Read the container that ran before the last restart.
-        type: bool
-        default: false
       log_file:
         description:
           - File or glob in the container to which NCCL writes (E(NCCL_DEBUG_FILE)). It is read with C(exec), and the
@@ -126,10 +118,6 @@ options:
       min_devices:
         description: Number of devices that every rank must use; 2 on a GB10 with both halves of its port.
         type: int
-        default: 0
-      balance:
-        description: Smallest share of channels that a rank's least used device may have of its most used one.
-        type: float
         default: 0
       gdr:
         description: Whether GPUDirect RDMA must be on or off; not checked if omitted. A GB10 never has it.
@@ -374,15 +362,12 @@ EXPECT_SPEC: dict[str, dict[str, Any]] = {
     "ranks": {"type": "int", "default": 0},
     "nodes": {"type": "int", "default": 0},
     "min_devices": {"type": "int", "default": 0},
-    "balance": {"type": "float", "default": 0.0},
     "gdr": {"type": "bool"},
     "complete": {"type": "bool", "default": False},
     "allow_intra": {"type": "bool", "default": False},
     "allow_unknown": {"type": "bool", "default": False},
 }
 PODS_SPEC: dict[str, dict[str, Any]] = SELECTION_SPEC | {
-    "since_seconds": {"type": "int", "default": 0},
-    "previous": {"type": "bool", "default": False},
     "log_file": {"type": "str", "default": ""},
     "rank_label": {"type": "str", "default": ""},
 }
@@ -416,8 +401,7 @@ def judge_once(options: dict[str, Any], expect: Expectation) -> Judgement:
             cluster, wanted["namespace"], wanted["label_selector"], wanted["container"], wanted["rank_label"]
         )
         places = {each.pod: each.place for each in containers}
-        limits = {"previous": wanted["previous"], "since_seconds": wanted["since_seconds"]}
-        sources |= pod_sources(containers, wanted["log_file"], **limits)
+        sources |= pod_sources(containers, wanted["log_file"])
     result, kept = judge_sources(sources, expect, places, own_files=own_files)
     return result if own_files or options["text_proves"] else refuse_text(result), kept
 

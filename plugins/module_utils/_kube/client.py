@@ -300,17 +300,11 @@ class Cluster:
 
     @contextmanager
     def open_log(
-        self,
-        namespace: str,
-        pod: str,
-        container: str,
-        tail_lines: int = 0,
-        since_seconds: int = 0,
-        previous: bool = False,
+        self, namespace: str, pod: str, container: str, tail_lines: int = 0, previous: bool = False
     ) -> Iterator[Callable[[int], bytes]]:
         """Yield ``read(n)`` on a container's log; the log is loaded in the pieces that are read. 0 sets no limit."""
         what, path = f"read the log of pod {pod}", f"{_path('v1/pods', namespace)}/{pod}/log"
-        wanted = {"tailLines": tail_lines, "sinceSeconds": since_seconds, "previous": str(previous).lower()}
+        wanted = {"tailLines": tail_lines, "previous": str(previous).lower()}
         query = [("container", container), *((key, value) for key, value in wanted.items() if value)]
         with explained(what):
             response: Any = self._plain.request("GET", path, serialize=False, query_params=query)

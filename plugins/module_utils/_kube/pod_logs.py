@@ -30,9 +30,9 @@ class PodContainer:
     container: str
     place: int | None = None
 
-    def open_log(self, **options: Any) -> AbstractContextManager[Callable[[int], bytes]]:
+    def open_log(self) -> AbstractContextManager[Callable[[int], bytes]]:
         """Open the container's log for reading in pieces."""
-        return self.cluster.open_log(self.namespace, self.pod, self.container, **options)
+        return self.cluster.open_log(self.namespace, self.pod, self.container)
 
     def open_files(self, pattern: str) -> AbstractContextManager[Callable[[int], bytes]]:
         """Open the container's regular files that match a glob, oldest first, for reading in pieces."""

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from .._kube.client import ClusterError, at_once
 from .._kube.pod_logs import PodContainer
@@ -17,8 +16,8 @@ LOG_DIR = "/var/log/nccl"
 LOG_FILES = f"{LOG_DIR}/*/*"
 
 
-def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **options: Any) -> Sources:
-    """Return the logs of pods, or the files named by ``NCCL_DEBUG_FILE``; ``options`` are passed to the API.
+def pod_sources(containers: Iterable[PodContainer], log_file: str = "") -> Sources:
+    """Return the logs of pods, or the files named by ``NCCL_DEBUG_FILE``.
 
     Where NCCL has files, the container's output is not read: a prompt that the server prints may quote NCCL's lines.
     """
@@ -26,7 +25,7 @@ def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **option
     file = "" if log_file.startswith(("/dev/", "/proc/")) else log_file
     pattern = file.replace("%h", "*").replace("%p", "*")
     places = list(containers)
-    opened = at_once(lambda each: each.open_files(pattern) if pattern else each.open_log(**options), places)
+    opened = at_once(lambda each: each.open_files(pattern) if pattern else each.open_log(), places)
     return {each.pod: [one] for each, one in zip(places, opened, strict=True)}
 
 

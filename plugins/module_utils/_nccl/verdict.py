@@ -35,8 +35,8 @@ Pins = Mapping[str, str]
 class Expectation:
     """What a log must prove. The default is RDMA, proved by channel lines.
 
-    ``networks`` are glob patterns of network names (empty: every RDMA network). ``balance`` is the smallest share that
-    a rank's least used device may have of its most used one. ``gdr`` None means that GPUDirect RDMA is not checked.
+    ``networks`` are glob patterns of network names (empty: every RDMA network). ``gdr`` None means that GPUDirect RDMA
+    is not checked.
     """
 
     networks: tuple[str, ...] = ()
@@ -44,7 +44,6 @@ class Expectation:
     ranks: int = 0
     nodes: int = 0
     min_devices: int = 0
-    balance: float = 0.0
     gdr: bool | None = None
     complete: bool = False
     allow_intra: bool = False
@@ -310,8 +309,6 @@ def _numbers(report: Report, expect: Expectation) -> list[str]:
         used = [count for *_use, count in process.uses()]
         if used and len(used) < expect.min_devices:
             failures.append(f"{who} uses {len(used)} of {expect.min_devices} devices ({_shown(process.channels)})")
-        elif used and not min(used) >= expect.balance * max(used):
-            failures.append(f"{who} uses its devices unequally ({_shown(process.channels)})")
         if expect.gdr is not None and process.channels and bool(process.gdr) != expect.gdr:
             failures.append(f"{who} runs {'with' if process.gdr else 'without'} GPUDirect RDMA")
     return failures

@@ -35,8 +35,6 @@ EXT = BOTH[0].replace("IB", "IBext_v8")
     [
         (Expectation(min_devices=2), BOTH[:1], "s1 uses 1 of 2 devices"),
         (Expectation(min_devices=2), [DONE, BOTH[0]], "rank 0 uses 1 of 2 devices"),
-        (Expectation(balance=0.5), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
-        (Expectation(balance=float("nan")), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
         (Expectation(complete=True), BOTH, "no communicator is seen to finish its set-up"),
         (Expectation(complete=True), [NODES, *BOTH], "no communicator is seen to finish its set-up"),
         (Expectation(gdr=True), BOTH, "without GPUDirect RDMA"),
@@ -62,7 +60,7 @@ def test_a_silent_log_says_nothing() -> None:
 
 def test_an_expectation_that_the_log_meets_passes() -> None:
     both = log("Using network IB", DONE, *BOTH)
-    report = judge(both, "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",)))
+    report = judge(both, "x", Expectation(min_devices=2, gdr=False, networks=("IB",)))
     assert report.satisfied and report.msg == "x: ib (NET/IB/0 x2, NET/IB/1 x2)"
     assert judge(log("Using network IB", DONE), "x", Expectation(evidence="selection")).satisfied
     assert judge_all({"x": log()}, Expectation(allow_unknown=True))["failures"] == []
