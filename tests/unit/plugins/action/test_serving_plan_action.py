@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule, _deep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import launch_key
@@ -32,13 +33,18 @@ def planned(hostvars: Mapping[str, Any] | None = None, nodes: Sequence[str] = NO
     )
 
 
-def test_the_fact_has_a_plan_per_set_of_remaining_nodes() -> None:
+def test_the_fact_has_a_plan_per_set_of_remaining_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     result = planned()
     fallback = result["plan"]["fallback"]
     assert (fallback["preset"], fallback["after"], fallback["return_after"]) == ("two-nodes", 600, 600)
     assert [plan["preset"] for plan in fallback["plans"].values()] == ["two-nodes"] * 6
     assert len(result["plan"]["ranks"]) == 4
-    assert "fallback: preset two-nodes, if a node is gone for 600 s, on spark2, spark3 or on" in result["msg"]
+    title = "fallback: preset two-nodes, if a node is gone for 600 s, on spark2, spark3 or on"
+    assert title in result["msg"]
+    (memory, *_more), *_others = (plan["memory"] for plan in fallback["plans"].values())
+    assert memory not in result["msg"].partition(title)[2]
+    monkeypatch.setattr(Display(), "verbosity", 1)
+    assert memory in planned()["msg"].partition(title)[2]
 
 
 def test_the_memory_is_that_of_the_smallest_host_that_preflight_read() -> None:

@@ -10,8 +10,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import 
 from documented import fences
 from serving_samples import group_revision, plan
 
-PEER = {"ipBlock": {"cidr": "192.0.2.0/24"}}
-GUARDED = Access(allow_from=(PEER,))
+PEERS = ({"ipBlock": {"cidr": "192.0.2.0/24"}}, {"podSelector": {"matchLabels": {"app": "x"}}})
+GUARDED = Access(allow_from=PEERS)
 
 
 def objects(access: Access | None = None) -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ def test_named_peers_and_the_groups_own_are_the_only_ones_let_in() -> None:
     own, door = policy["ingress"]
     assert len(own["from"]) == 2
     assert "ports" not in own
-    assert door == {"ports": [{"protocol": "TCP", "port": "http"}], "from": [PEER]}
+    assert door == {"ports": [{"protocol": "TCP", "port": "http"}], "from": [*PEERS]}
 
 
 def test_a_group_with_its_own_policy_is_not_covered_by_the_namespace_s_open_policy() -> None:

@@ -163,6 +163,8 @@ def test_one_changed_flag_is_one_changed_line_per_rank() -> None:
 
 def test_all_ranks_in_order_and_no_secret() -> None:
     shown = text()
+    # The API lists objects by name.
+    assert describe(reversed(render(plan(), PodOptions(secrets={"HF_TOKEN": ("s", "k")}), {}, {}))) == shown
     parts = ["  command:", "  env:", "  networks:", "  transport:"]
     assert [line for line in shown.splitlines() if line.endswith(":")] == [
         line for number in range(4) for line in (f"rank {number}:", *parts)
