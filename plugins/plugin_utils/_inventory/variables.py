@@ -360,7 +360,13 @@ FOREIGN = dict.fromkeys([*_TOKENS, *map(str.upper, _TOKENS)], "sglang_hf_token")
 # Removed variables, and what is true without them
 GONE = {
     "bench_client": "this collection's client measures every cell",
+    "fabric_check_bandwidth_program": "ib_write_bw measures",
+    "multus_cni_package": "the package is containernetworking-plugins",
+    "multus_cni_package_dir": "the package installs into /usr/lib/cni",
+    "nccl_verify_interval": "the logs are read every 3 seconds",
     "serving_plan_workload": "each rank is a StatefulSet",
+    "sglang_host_ipc": "a rank has an IPC namespace of its own",
+    "sriov_persist": "a unit restores the VFs after each reboot",
 }
 
 

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that unknown variables, invalid values and empty groups are found."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import (
+    GONE,
     Empty,
     Unreadable,
     check_groups,
@@ -23,6 +25,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables 
     usable,
 )
 
+ROOT = Path(__file__).resolve().parents[5]
+
 
 def messages(extra: dict[str, Any] | None = None, **variables: Any) -> list[str]:
     hosts = {"spark1": variables, "spark2": variables}
@@ -36,13 +40,20 @@ def messages(extra: dict[str, Any] | None = None, **variables: Any) -> list[str]
         ("gb10_quite_different", "docs/variables.md"),
         ("sglang_wait_timout", "Did you mean sglang_wait_timeout?"),
         ("fabric_check_bandwith", "Did you mean fabric_check_bandwidth?"),
-        ("serving_plan_workload", "it was removed: each rank is a StatefulSet. Remove the variable"),
     ],
 )
 def test_a_misspelt_name_is_an_error_for_all_hosts_at_once(name: str, meant: str) -> None:
     (message,) = messages(**{name: 1})
     assert message.startswith("error: all hosts: ")
     assert meant in message
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_a_removed_variable_is_refused_and_stands_in_the_upgrade_notes(name: str) -> None:
+    (message,) = messages(**{name: 1})
+    assert message.startswith("error: all hosts: ")
+    assert f"it was removed: {GONE[name]}. Remove the variable" in message
+    assert f"`{name}`" in (ROOT / "docs/upgrade.md").read_text(encoding="utf-8")
 
 
 def test_an_unknown_name_below_a_role_may_belong_to_something_else() -> None:
