@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import _HEL
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import load_known
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "lab/README.md")]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "lab/README.md")]
 PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md")])
 # In a block, or between backticks in a sentence or a table; a comment ends it.
 COMMAND = re.compile(r"(?:^|`|&& )((?:ansible-playbook|make|scripts/\w+\.py)\b[^`\n#]*[^`\n# ])", re.M)
@@ -122,11 +122,11 @@ def test_the_files_that_pages_name_exist() -> None:
 def test_the_variables_facts_and_metrics_that_pages_name_exist() -> None:
     """A variable that was removed stands in a page for as long as nobody looks, and commands are not the only place."""
     roles = "|".join(sorted(path.name for path in ROOT.glob("roles/*")))
-    names, known = re.compile(rf"`((?:gb10|{roles})_[a-z0-9_]+)`"), load_known()
+    names, known = re.compile(rf"(?<![\w./-])((?:gb10|{roles})_[a-z0-9_]+)(?![\w/(-])"), load_known()
     named = {(page.name, name) for page in PAGES for name in names.findall(page.read_text(encoding="utf-8"))}
     assert len(named) > 300
     others = [(page, name) for page, name in sorted(named) if name not in known.names(known.owner(name))]
-    files = [*ROOT.glob("plugins/**/*.py"), *ROOT.glob("playbooks/*.yml"), *ROOT.glob("inventory/**/*.yml")]
+    files = [*ROOT.glob("plugins/**/*.py"), *ROOT.glob("playbooks/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]
     text = "\n".join(file.read_text(encoding="utf-8") for file in files)
     # Metrics are put together from parts; scripts and SGLang's package are called like a role.
     parts = {f"gb10_transport_{name}" for name in _HELP} | {path.stem for path in ROOT.glob("scripts/*.py")}
