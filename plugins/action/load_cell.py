@@ -32,14 +32,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import tr
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.stats import Workload
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 
-QUIET_SECONDS = 30
+QUIET_SECONDS, LOOK_SECONDS = 30, 1.0
 
 
 async def while_wanted(work: Coroutine[Any, Any, dict[str, Any]], show: Callable[[str], None]) -> dict[str, Any]:
     """Await the work and show how long it takes, and cancel it when the playbook has ended, so that the load stops."""
     parent, begun, shown = os.getppid(), time.monotonic(), 0.0
     task = asyncio.ensure_future(work)
-    while not (await asyncio.wait([task], timeout=1))[0]:
+    while not (await asyncio.wait([task], timeout=LOOK_SECONDS))[0]:
         passed = time.monotonic() - begun
         if passed - shown >= QUIET_SECONDS:
             shown = passed

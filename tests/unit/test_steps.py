@@ -13,7 +13,7 @@ import pytest
 import steps
 import yaml
 
-BUSY = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.7: pass'"
+BUSY = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.55: pass'"
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(checkout: Path, *more: dict[str, object], **environment: str) -> tuple[int, list[str]]:
-    mine = [{"name": "quick", "run": "true", "quick": True}, {"name": "busy", "run": BUSY}, *more]
+    mine = [{"name": "quick", "run": "true", "quick": True}, *more]
     (checkout / "tests" / "steps.yml").write_text(yaml.safe_dump({"mine": [{"purpose": "…"} | step for step in mine]}))
     done = subprocess.run(
         [sys.executable, "tests/steps.py", "mine"],
@@ -38,26 +38,27 @@ def recorded(checkout: Path) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def test_the_cpu_time_of_each_step_is_printed_and_recorded_if_asked(checkout: Path) -> None:
-    status, lines = run(checkout)
+    busy = {"name": "busy", "run": BUSY}
+    status, lines = run(checkout, busy)
     assert (status, lines[-1]) == (0, "==> all 2 steps of mine passed")
     assert [line.split()[0::2] for line in lines[-3:-1]] == [["quick", "0"], ["busy", "1"]]
     assert not list((checkout / "tests" / "record").iterdir())
-    run(checkout, RECORD_STEPS="1")
+    run(checkout, busy, RECORD_STEPS="1")
     assert {name: step["cpu"] for name, step in recorded(checkout)["mine"].items()} == {"quick": 0, "busy": 1}
 
 
 def test_two_steps_run_at_a_time_and_the_output_of_each_is_printed_whole(checkout: Path) -> None:
-    text = "touch {0}; until test -e {1}; do sleep 0.1; done; echo {0}; sleep 0.3; echo {0} >&2"
+    text = "touch {0}; until test -e {1}; do sleep 0.02; done; echo {0}; sleep 0.3; echo {0} >&2"
     words = [{"name": one, "run": text.format(one, other)} for one, other in (("one", "two"), ("two", "one"))]
     status, lines = run(checkout, *words)
-    assert (status, lines[-1]) == (0, "==> all 4 steps of mine passed")
+    assert (status, lines[-1]) == (0, "==> all 3 steps of mine passed")
     said = [line for line in lines if line in ("one", "two")]
     assert said in (["one", "one", "two", "two"], ["two", "two", "one", "one"])
 
 
 def test_a_step_that_fails_ends_neither_the_one_beside_it_nor_those_that_wait(checkout: Path) -> None:
     broken = {"name": "broken", "run": "touch begun; false"}
-    slow = {"name": "slow", "run": "until test -e begun; do sleep 0.1; done; sleep 0.5; touch over"}
+    slow = {"name": "slow", "run": "until test -e begun; do sleep 0.02; done; sleep 0.5; touch over"}
     alone = {"name": "alone", "run": "touch alone", "alone": True}
     status, lines = run(checkout, broken, slow, {"name": "next", "run": "false"}, alone)
     assert (status, lines[-1]) == (1, "==> mine failed in: broken, next")

@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -142,17 +144,21 @@ def test_what_prevents_a_measurement_is_named() -> None:
 
 def test_a_silent_measurement_is_seen_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> dict[str, Any]:
-        await asyncio.sleep(2.5)
+        while len(lines) < 2:
+            await asyncio.sleep(0)
         return {"status": "ok"}
 
     lines: list[str] = []
     monkeypatch.setattr(load_cell, "QUIET_SECONDS", 1)
+    monkeypatch.setattr(load_cell, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(load_cell, "time", SimpleNamespace(monotonic=count(0, 0.5).__next__))
     assert asyncio.run(load_cell.while_wanted(work(), lines.append)) == {"status": "ok"}
     assert lines == ["1 s so far", "2 s so far"]
 
 
 def test_a_measurement_ends_with_the_playbook(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = iter([1, 1])
+    monkeypatch.setattr(load_cell, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(os, "getppid", lambda: next(parents, 2))
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(load_cell.while_wanted(asyncio.sleep(60, {}), lambda _line: None))

@@ -363,6 +363,6 @@ def test_the_start_asks_before_it_loads_whether_the_load_was_ended(tmp_path: Pat
     kept.write_text(json.dumps({"state": "ended", "key": "k", "times": 3, "before_gib": 0}))
     logs = tmp_path / "logs"
     logs.mkdir()
-    memory = ["--memory", "0.001", "0.9", "0.001", "0.001", "60"]
+    memory = ["--memory", "0.001", "0.9", "0.001", "0.001", "0"]
     done = start(logs, *memory, f"--watch-load=--port 1 --key k --kept {kept}")
     assert done.returncode == 1 and "The server is not started. Change its settings" in done.stderr

@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -251,6 +253,8 @@ def test_the_sidecar_reads_what_is_counted_until_nvml_fails(
 ) -> None:
     """A GPU may tell no faults (3, not supported), and still has a clock."""
     monkeypatch.setattr(witness, "GPU_EVERY", 1)
+    clock = SimpleNamespace(monotonic=count(0, 0.5).__next__, sleep=lambda _seconds: None, time=time.time)
+    monkeypatch.setattr(witness, "time", clock)
     looks = []
 
     class Ends(Nvml):

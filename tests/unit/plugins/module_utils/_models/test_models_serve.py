@@ -67,7 +67,7 @@ def test_the_process_is_no_child_serves_and_ends_when_it_is_asked_to(tmp_path: P
 def test_a_process_that_does_not_end_is_killed_and_one_that_was_killed_is_none(
     tmp_path: Path, process: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(share, "PATIENCE", 2)
+    monkeypatch.setattr(share, "PATIENCE", 0.5)
     node, pid = launch(tmp_path, process)
     os.kill(pid, number)
     share.stop(process)

@@ -43,7 +43,7 @@ def work():
         time.sleep(1)
         (place / "up").unlink()
     if how == "slow":
-        time.sleep(2)
+        time.sleep(1.2)  # more than the four pauses after which a program that answered hangs
     (place / "up").touch() if how != "hangs" else None
     time.sleep(60)
 keep(work, lambda: (place / "up").exists(), 0.2)
