@@ -153,6 +153,11 @@ def _alone(report: Report, row: Row) -> Iterator[str]:
         yield f"{len(loads) - FEW} more loads are in the tables."
 
 
+def _on_one_node(row: Row) -> bool:
+    """Tell whether a cell ran on one node, without a proof: its ranks use no network."""
+    return len(row.environment.get("nodes") or ()) == 1 and not row.environment.get("transport")
+
+
 def _checks(report: Report) -> Iterator[Check]:
     ranked, floors = report.ranked, noise_floor(report)
     fewest = min(n for r in engines(report) for w in report.workloads if (n := len(pooled(report, r, w))))
@@ -168,12 +173,15 @@ def _checks(report: Report) -> Iterator[Check]:
     if all(w.certain for w in found):
         yield True, "Every lead exceeds the spread of the repetitions."
 
+    proofs = {r.name: r.environment.get("transport") or {} for r in ranked if not _on_one_node(r)}
     if report.source:
         yield False, "These figures were published elsewhere: their transport is not proven."
-    elif without := [r.name for r in ranked if not (r.environment.get("transport") or {}).get("satisfied")]:
+    elif without := [name for name, proof in proofs.items() if not proof.get("satisfied")]:
         yield False, f"The transport is not proven for {_few(without)}."
+    elif not proofs:
+        yield True, f"{ALONE[:1].upper()}{ALONE[1:]}."
     else:
-        said = dict.fromkeys(str(r.environment["transport"].get("msg") or "it is the planned one") for r in ranked)
+        said = dict.fromkeys(str(proof.get("msg") or "it is the planned one") for proof in proofs.values())
         yield True, f"The transport of every rank is proven: {_few(list(said))}."
 
     judged = [m.get("judged") is not False for r in ranked for m in r.measurements]
@@ -203,6 +211,7 @@ def answers(report: Report) -> Answers:
 
 FABRIC = ("nodes", "networks", "rdma_devices", "mtu")
 APART = frozenset({"arguments", "server", "transport", "inventory", "commit"})
+ALONE = "no network carried data: it ran on one node"
 RANK_COLUMNS = ("rank", "host", "verdict", "evidence")
 
 
@@ -278,7 +287,8 @@ def setups(report: Report) -> list[Setup]:
         if ours.get("server") and theirs.get("server"):
             changes += _differences(theirs["server"], ours["server"], "resolved ")
         facts = {k: _text(v) for k, v in row.environment.items() if k not in APART and k not in shared}
-        found.append(Setup(row.name, row.environment.get("transport") or {}, changes, facts))
+        proof = {"msg": ALONE} if _on_one_node(row) else row.environment.get("transport") or {}
+        found.append(Setup(row.name, proof, changes, facts))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.plots import pictures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import answers, markdown, page
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import answers, markdown, page, setups
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import Report, Row, traffic
 
 PROVEN = {"transport": {"satisfied": True, "msg": "4 of 4 ranks on NET/IB"}}
@@ -78,6 +78,16 @@ def test_each_weakness_is_a_doubt(other: Row, doubt: str) -> None:
     found = answers(sweep(row("4", {"c0-n8": FAST["c0-n8"]}), other))
     assert found.trust == "In part: 1 doubt."
     assert [text for good, text in found.checks if good is False and doubt in text]
+
+
+def test_a_cell_on_one_node_needs_no_proof_of_the_transport() -> None:
+    alone, proven = row("2", SLOW, environment={"nodes": ["spark1"]}), row("4", FAST)
+    found = answers(sweep(alone))
+    assert (found.trust, (True, "No network carried data: it ran on one node.") in found.checks) == ("Yes.", True)
+    assert answers(sweep(alone, proven)).trust == "Yes."
+    assert setups(sweep(alone))[0].verdict == "no network carried data: it ran on one node"
+    # One that should have talked to another node still has to prove it.
+    assert answers(sweep(row("2", SLOW, environment={"nodes": ["spark1", "spark2"]}), proven)).trust != "Yes."
 
 
 def test_winners_that_differ_by_load_are_named_with_the_best_for_mixed_traffic() -> None:
