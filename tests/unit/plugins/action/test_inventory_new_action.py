@@ -36,6 +36,8 @@ def test_the_written_inventory_is_planned_unchanged(tmp_path: Path) -> None:
     words = ["-i", path, "playbooks/plan.yml", "-e", "gb10_kubeconfig=/nonexistent"]
     done = ansible("ansible-playbook", *words)
     assert done.returncode == 0, done.stdout + done.stderr
+    # An owner edits a rail per line.
+    assert (path / "group_vars/gb10_cluster.yml").read_text(encoding="utf-8").count("\n  - {") == 6
 
 
 def test_a_machine_without_ports_is_written_and_fails_with_the_reason(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 """Test that the cabling is drawn, and that every miswiring is named, from what the ports of all hosts see."""
 
 import random
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -273,7 +274,11 @@ def test_the_picture_is_valid_svg_with_every_port_and_link() -> None:
     right = cabling.SVG_MARGIN + cabling.SVG_BOX + cabling.SVG_GAP
     assert [{box["x"] for box in boxes[side::2]} for side in (0, 1)] == [{cabling.SVG_MARGIN}, {right}]
     assert ET.fromstring(cabling.draw_svg([])).tag.endswith("svg")
-    assert cabling.draw_svg(cabling.ports_of(facts(3, *switched(1, 2, 3)))).count("<path") == 4
+    picture = cabling.draw_svg(cabling.ports_of(facts(4, *switched(1, 2, 3, 4))))
+    curves = re.findall(r"<path d=.M \d+ \d+ C (\d+) ", picture)
+    assert len(curves) == 6
+    # Also a curve between two hosts on the same side leaves their boxes for the gap.
+    assert {cabling.SVG_MARGIN + cabling.SVG_BOX < int(bend) < right for bend in curves} == {True}
 
 
 SHAPES: list[tuple[int, list[tuple[End, ...]], str]] = [
@@ -282,6 +287,8 @@ SHAPES: list[tuple[int, list[tuple[End, ...]], str]] = [
     (2, cable((1, 1), (2, 0)), "direct"),
     (4, switched(1, 2, 3, 4), "switch"),
     (3, [tuple((host, 0, half) for host in (1, 2, 3) for half in (0, 1))], "switch"),
+    # The second port of a host is a rail with no other host, so none.
+    (3, [((1, 0, 0), (1, 0, 1), (2, 0, 0), (3, 0, 0))], "switch"),
     *((count, ring(count), "ring") for count in range(3, 9)),
     *((count, ring(count)[:-2], "chain") for count in range(3, 9)),
     (3, [*cable((1, 0), (2, 0)), *cable((2, 1), (3, 1)), *cable((3, 0), (1, 1))], "ring"),
@@ -362,6 +369,8 @@ def test_the_node_id_with_which_a_host_was_set_up_is_named() -> None:
     assert (finding.rule, finding.value) == ("cabling.address", "10.100.0.7/24")
     assert "8 of 8 VFs" in finding.reason
     assert finding.reason.endswith("set up as gb10_node_id 7, not 1")
+    (finding,) = differences({name: ["fe80::1/64"] for name in DEPLOYED})
+    assert (finding.rule, finding.value) == ("cabling.address", None)
 
 
 def test_only_findings_about_the_hosts_own_ports_are_repeated() -> None:
