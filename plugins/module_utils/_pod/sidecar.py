@@ -19,6 +19,7 @@ import traceback
 import urllib.error
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import HTTPException
@@ -62,7 +63,9 @@ def keep(work: Callable[[], None], answers: Callable[[], bool], pause: float = _
 
     def stop(*_signal: object) -> None:
         if child:
-            os.kill(child, signal.SIGTERM)
+            # It may have ended a moment ago.
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
         raise SystemExit(0)
 
     # Process 1 of a container ignores SIGTERM unless it has a handler.

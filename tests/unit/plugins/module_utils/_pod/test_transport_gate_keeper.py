@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import BadStatusLine
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,3 +202,19 @@ def test_a_signal_between_two_starts_ends_the_container(container: list[Containe
     container[0].starts(2)
     container[0].process.send_signal(signal.SIGTERM)
     assert container[0].process.wait(60) == 0
+
+
+def test_a_signal_at_the_end_of_a_program_ends_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[Callable[[], None]] = []
+
+    def gone(_child: int, _signal: int) -> None:
+        raise ProcessLookupError
+
+    noted = SimpleNamespace(signal=lambda _number, handler: handlers.append(handler), SIGTERM=15)
+    monkeypatch.setattr(sidecar, "signal", noted)
+    monkeypatch.setattr(sidecar, "os", SimpleNamespace(kill=gone))
+    monkeypatch.setattr(sidecar, "_start", lambda _work: 4711)
+    monkeypatch.setattr(sidecar, "_wait", lambda *_words: handlers[0]())
+    with pytest.raises(SystemExit) as end:
+        sidecar.keep(lambda: None, lambda: True)
+    assert end.value.code == 0
