@@ -287,7 +287,7 @@ def setups(report: Report) -> list[Setup]:
         if ours.get("server") and theirs.get("server"):
             changes += _differences(theirs["server"], ours["server"], "resolved ")
         facts = {k: _text(v) for k, v in row.environment.items() if k not in APART and k not in shared}
-        proof = {"msg": ALONE} if _on_one_node(row) else row.environment.get("transport") or {}
+        proof = {"msg": ALONE, "satisfied": True} if _on_one_node(row) else row.environment.get("transport") or {}
         found.append(Setup(row.name, proof, changes, facts))
     return found
 
