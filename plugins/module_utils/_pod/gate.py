@@ -209,8 +209,8 @@ def _fell(seen: Seen, rails: tuple[Rail, ...]) -> Condition | None:
             return Condition(
                 False,
                 "MtuFell",
-                f"{rail.interface} has MTU {mtu}, planned {rail.mtu}, so large messages are cut or lost. Set the VF's "
-                f"MTU to {rail.mtu}: playbook fabric",
+                f"{rail.interface} has MTU {mtu}, planned {rail.mtu}, so large messages are cut or lost. "
+                "Playbook fabric changes no VF in a pod: run serve_stop, fabric and serve",
                 "mtu_differs",
             )
     return None
