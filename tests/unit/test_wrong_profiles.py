@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files
     read_profile,
     schema_problems,
 )
+from shipped_profiles import SHIPPED
 
 NEMOTRON, QWEN, GLM, GEMMA = "nemotron-3-super-120b", "qwen3.5-397b", "glm-4.7", "gemma-4-31b-it"
 STOCK = {"image": "docker.io/lmsysorg/sglang@sha256:0"}
@@ -130,7 +131,7 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
 def expect(case: tuple[Any, ...], *severities: str) -> None:
     """Check that the findings on the profile have the case's rule, with the word in its remedy."""
     name, preset, version, wrong, rule, word = case
-    findings = resolve(load_profile(name), preset, version, wrong).findings
+    findings = resolve(SHIPPED[name], preset, version, wrong).findings
     found = [finding for finding in findings if finding.rule == rule and finding.severity in severities]
     assert found, [str(finding) for finding in findings]
     assert any(word in finding.remedy for finding in found), found
@@ -149,13 +150,13 @@ def test_settings_that_sglang_changes_are_reported(case: tuple[Any, ...]) -> Non
 @pytest.mark.parametrize("name", [QWEN, GLM])
 def test_the_patches_that_a_refusal_asks_for_lift_it(name: str) -> None:
     """On the oldest release too, where the profiles have them."""
-    findings = resolve(load_profile(name), "winner", "0.5.9", STOCK).findings
+    findings = resolve(SHIPPED[name], "winner", "0.5.9", STOCK).findings
     assert [str(finding) for finding in findings if finding.rule.startswith("sm121.")] == []
 
 
 def test_a_draft_of_mistral_is_left_to_the_releases_that_read_it() -> None:
     wrong = {**STOCK, **args(speculative_draft_model_path=MISTRAL)}
-    findings = resolve(load_profile(GEMMA), "mtp-4", "0.5.13", wrong).findings
+    findings = resolve(SHIPPED[GEMMA], "mtp-4", "0.5.13", wrong).findings
     assert "spec.alias.remote_fetch" not in {finding.rule for finding in findings}
 
 
@@ -164,12 +165,12 @@ def test_a_draft_of_mistral_is_left_to_the_releases_that_read_it() -> None:
     [args(api_key="sk-1"), {"env": {"HF_TOKEN": "hf_1"}}, {"env": {"MY_PASSWORD": "x"}}],
 )
 def test_a_secret_in_a_profile_is_refused(wrong: dict[str, Any]) -> None:
-    findings = [found for found in resolve(load_profile(GEMMA), None, None, wrong).findings if "secret" in found.rule]
+    findings = [found for found in resolve(SHIPPED[GEMMA], None, None, wrong).findings if "secret" in found.rule]
     assert [(found.severity, found.value) for found in findings] == [("error", None)]
 
 
 def test_a_variable_with_tokens_in_its_name_is_no_secret() -> None:
-    findings = resolve(load_profile(GEMMA), None, None, {"env": {"SGLANG_B12X_MAX_TOKENS": "8192"}}).findings
+    findings = resolve(SHIPPED[GEMMA], None, None, {"env": {"SGLANG_B12X_MAX_TOKENS": "8192"}}).findings
     assert "profile.secret" not in {found.rule for found in findings}
 
 
@@ -197,12 +198,12 @@ def test_a_variable_with_tokens_in_its_name_is_no_secret() -> None:
     ],
 )
 def test_a_profile_of_the_wrong_form_is_named(key: str, value: Any) -> None:
-    assert list(schema_problems({**load_profile(GEMMA), key: value}))
+    assert list(schema_problems({**SHIPPED[GEMMA], key: value}))
 
 
 def test_a_wrong_architecture_is_refused_with_a_suggestion() -> None:
     wrong = {"model": {"arch": "Gemma4ForConditionalGenration"}}
-    errors = [f for f in resolve(load_profile(GEMMA), "baseline", None, wrong).findings if f.severity == "error"]
+    errors = [f for f in resolve(SHIPPED[GEMMA], "baseline", None, wrong).findings if f.severity == "error"]
     assert [f.rule for f in errors] == ["model.arch.unsupported"]
     assert "(did you mean Gemma4ForConditionalGeneration?)" in errors[0].remedy
 
@@ -236,7 +237,7 @@ def test_a_wrong_architecture_is_refused_with_a_suggestion() -> None:
     ],
 )
 def test_the_schema_refuses_with_the_place(wrong: dict[str, Any], problem: str) -> None:
-    profile = overlay(deepcopy(load_profile(GEMMA)), wrong)
+    profile = overlay(deepcopy(SHIPPED[GEMMA]), wrong)
     assert any(problem in line for line in schema_problems(profile)), list(schema_problems(profile))
 
 
@@ -256,7 +257,7 @@ def test_the_schema_refuses_with_the_place(wrong: dict[str, Any], problem: str) 
 def test_a_measured_or_broken_preset_needs_a_source_and_an_image(
     missing: set[str], status: dict[str, Any], problem: str
 ) -> None:
-    profile = {key: value for key, value in load_profile(GEMMA).items() if key not in missing}
+    profile = {key: value for key, value in SHIPPED[GEMMA].items() if key not in missing}
     assert problem in list(schema_problems(overlay(profile, status)))
 
 
@@ -264,13 +265,13 @@ def test_a_measured_or_broken_preset_needs_a_source_and_an_image(
     "change", [{"status": "untested"}, {"source": "s", "image": "i"}, {"source": "s", "image": "i", "status": "broken"}]
 )
 def test_the_image_may_be_named_in_either_way(change: dict[str, Any]) -> None:
-    profile = {key: value for key, value in load_profile(GEMMA).items() if key not in {"source", "images"}}
+    profile = {key: value for key, value in SHIPPED[GEMMA].items() if key not in {"source", "images"}}
     assert list(schema_problems({**profile, **change})) == []
 
 
 @pytest.mark.parametrize("key", ["name", "model", "sglang_version", "topology", "server_args", "status"])
 def test_the_schema_requires_the_keys_that_every_profile_needs(key: str) -> None:
-    profile = {name: value for name, value in load_profile(GEMMA).items() if name != key}
+    profile = {name: value for name, value in SHIPPED[GEMMA].items() if name != key}
     assert any(f"'{key}' is a required property" in line for line in schema_problems(profile))
 
 
@@ -281,7 +282,7 @@ def test_an_unknown_profile_names_the_nearest() -> None:
 
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean throughput"):
-        resolve(load_profile(GEMMA), "troughput")
+        resolve(SHIPPED[GEMMA], "troughput")
 
 
 def test_presets_that_are_based_on_each_other_are_refused() -> None:
@@ -292,7 +293,7 @@ def test_presets_that_are_based_on_each_other_are_refused() -> None:
 
 def test_an_invalid_version_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a version"):
-        resolve(load_profile(GEMMA), "baseline", "latest")
+        resolve(SHIPPED[GEMMA], "baseline", "latest")
 
 
 @pytest.mark.parametrize(

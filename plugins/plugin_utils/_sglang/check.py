@@ -222,9 +222,9 @@ def search(runs: Sequence[Run], wanted: Run) -> Evidence:
         name: tuple(
             run
             for run in runs
-            if (run.arch, run.quant) != (wanted.arch, wanted.quant)
+            if run.settings.get(name) == wanted.settings[name]
+            and (run.arch, run.quant) != (wanted.arch, wanted.quant)
             and _family(run.gpu) == _family(wanted.gpu)
-            and run.settings.get(name) == wanted.settings[name]
         )
         for name in KERNELS
         if wanted.settings.get(name, "auto") != "auto"

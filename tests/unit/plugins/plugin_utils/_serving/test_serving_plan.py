@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import VF_INDEX
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import COLLECTION
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.checks import check, facts_of, holes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import (
@@ -24,12 +23,12 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions, command
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from hypothesis import given
 from hypothesis import strategies as st
 from role_samples import role_values
 from serving_samples import fabric, profile, settings
 from serving_samples import plan as sample_plan
+from shipped_profiles import SHIPPED
 
 
 def rules(findings: list[Finding]) -> set[str]:
@@ -455,10 +454,9 @@ def test_an_environment_of_the_owner_can_open_a_hole() -> None:
 def test_profiles_that_trust_a_repository_s_code_pin_it() -> None:
     """For these five no public record of a commit was found."""
     library = Library.load([])
-    names = sorted(path.stem for path in (COLLECTION / "plugins" / "profiles").glob("*.yml"))
     unpinned = set()
-    for name in names:
-        served = to_serving(resolve(load_profile(name, []), None, None, {}, library, None), role_values("serving_plan"))
+    for name, shipped in SHIPPED.items():
+        served = to_serving(resolve(shipped, None, None, {}, library, None), role_values("serving_plan"))
         given = {finding.rule for finding in check(None, served, settings())}
         unpinned |= {name} if "serving.model.code" in given else set()
     assert unpinned == {

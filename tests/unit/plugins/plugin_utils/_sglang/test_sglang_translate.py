@@ -10,8 +10,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History, load_history, translate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
 from sglang_cases import KNOWLEDGE, LATEST, PROFILES
+from shipped_profiles import PRESETS, SHIPPED
 
 HISTORY = KNOWLEDGE.history
 
@@ -82,16 +82,15 @@ def test_a_flag_keeps_the_meaning_of_the_release_it_was_written_for(
     assert carry(version, line, written_for)[0] == expected
 
 
-@pytest.mark.parametrize("name", find_profiles())
-@pytest.mark.parametrize("version", ["0.5.10", "0.5.14", "0.5.23"])
-def test_translation_there_and_back_keeps_every_shipped_preset(name: str, version: str) -> None:
-    for preset in load_profile(name)["presets"]:
-        resolved = resolve(load_profile(name), preset)
-        home, line = resolved.sglang_version, shlex.join(resolved.argv)
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_translation_there_and_back_keeps_every_shipped_preset(name: str, preset: str) -> None:
+    resolved = resolve(SHIPPED[name], preset)
+    home, line = resolved.sglang_version, shlex.join(resolved.argv)
+    for version in ("0.5.10", "0.5.14", "0.5.23"):
         there, notes = carry(version, line, home)
         if "error:translate.refused" not in notes:
             back = carry(home, there, version)[0]
-            assert sorted(shlex.split(back.replace("=", " "))) == sorted(shlex.split(line.replace("=", " "))), preset
+            assert sorted(shlex.split(back.replace("=", " "))) == sorted(shlex.split(line.replace("=", " "))), version
 
 
 @pytest.mark.parametrize(
