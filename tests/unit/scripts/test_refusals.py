@@ -126,6 +126,9 @@ def test_the_first_table_leads_to_every_kind_of_message() -> None:
             ["qp_gid_index", "qp_failed", "verbs_call"],
         ),
         ("RuntimeError: cuda out of memory. Tried to allocate 2 GiB", ["CUDA out of memory"]),
+        # Only some of the driver's faults are those of the GPU.
+        ("NVRM: Xid (PCI:000f:01:00): 13, pid=7, Graphics SM Warp Exception", ["NVRM: Xid"]),
+        ("NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.", ["NVRM: Xid", "GPU has fallen off the bus"]),
         ("attn.fa3_sm12x", ["attn.fa3_sm12x", "attn.fa3_sm12x"]),
         ("serving.nccl.race", ["serving.nccl.race"]),
     ],
