@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files
     read_profile,
     schema_problems,
 )
-from shipped_profiles import SHIPPED
+from shipped_profiles import SHIPPED, shipped
 
 NEMOTRON, QWEN, GLM, GEMMA = "nemotron-3-super-120b", "qwen3.5-397b", "glm-4.7", "gemma-4-31b-it"
 STOCK = {"image": "docker.io/lmsysorg/sglang@sha256:0"}
@@ -282,7 +282,7 @@ def test_an_unknown_profile_names_the_nearest() -> None:
 
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean throughput"):
-        resolve(SHIPPED[GEMMA], "troughput")
+        shipped(GEMMA, "troughput")
 
 
 def test_presets_that_are_based_on_each_other_are_refused() -> None:

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, facts_of, find, load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, overlay, resolve
 from sglang_cases import PROFILES
-from shipped_profiles import PRESETS, SHIPPED
+from shipped_profiles import PRESETS, SHIPPED, shipped
 
 MODELS = load_models(PROFILES / "models")
 ANY = {"image": "any@sha256:0"}
@@ -132,7 +132,7 @@ def test_an_assistant_uses_the_cache_of_its_target() -> None:
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
 def test_every_shipped_preset_is_estimated_to_the_end(name: str, preset: str) -> None:
-    resolved = resolve(SHIPPED[name], preset)
+    resolved = shipped(name, preset)
     starts = [line.partition(":")[0] for line in resolved.memory["lines"]]
     facts, draft = known(resolved.model["repo"]), find(MODELS, resolved.model["draft"])
     assert {"weights", "left for caches", "left free"} <= set(starts)
@@ -187,7 +187,7 @@ def test_pipeline_stages_share_the_layers() -> None:
 def test_published_tokens_are_estimated_within_15_percent_or_the_plan_says_its_doubt(
     profile: str, preset: str, published: int
 ) -> None:
-    memory = resolve(SHIPPED[profile], preset).memory
+    memory = shipped(profile, preset).memory
     assert memory["tokens"] <= published <= memory["most_tokens"]
     close = abs(memory["likely_tokens"] / published - 1) <= 0.15
     assert close or "uncertain, because parts of the model are unknown (its facts are derived)" in memory["fits"]
@@ -211,7 +211,7 @@ def test_memory_that_a_host_told_replaces_the_default() -> None:
 
 
 def test_an_error_for_the_least_memory_is_a_warning() -> None:
-    (found,) = (one for one in resolve(SHIPPED["glm-5.3-flash"], "mtp").findings if one.rule == "memory.weights")
+    (found,) = (one for one in shipped("glm-5.3-flash", "mtp").findings if one.rule == "memory.weights")
     assert found.severity == "warning"
     assert found.reason.startswith("if 103 GiB are available before the load, weights of 93.0 GiB do not fit into 92.7")
 

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue imp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import find, find_draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, oldest_nccl, overlay, resolve
 from sglang_profiles import matrix
-from shipped_profiles import PRESETS, SHIPPED
+from shipped_profiles import PRESETS, SHIPPED, shipped
 
 LIBRARY = Library.load()
 ANY = {"image": "any@sha256:0"}
@@ -23,11 +23,11 @@ ANY = {"image": "any@sha256:0"}
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
 def test_measured_presets_are_accepted_and_broken_ones_refused(name: str, preset: str) -> None:
-    resolved = resolve(SHIPPED[name], preset)
+    resolved = shipped(name, preset)
     found = {f.rule: f.severity for f in resolved.findings if f.severity != "info" and f.rule != "profile.broken"}
     if resolved.status == "broken":
         # the status alone is not enough: a rule must identify the difference from a preset that runs
-        assert set(found) - {f.rule for f in resolve(SHIPPED[name]).findings}
+        assert set(found) - {f.rule for f in shipped(name).findings}
     else:
         assert "error" not in found.values(), found
     assert resolved.model["arch"]
@@ -67,7 +67,7 @@ def test_sampling_defaults_reach_the_server() -> None:
     for version in ("0.5.10", "0.5.23"):
         argv = resolve(SHIPPED["glm-4.7"], "winner", version, {**over, **ANY}).argv
         assert argv[argv.index("--preferred-sampling-params") + 1] == '{"temperature": 0.6, "top_p": 0.95}'
-    assert "--preferred-sampling-params" not in resolve(SHIPPED["glm-4.7"], "winner").argv
+    assert "--preferred-sampling-params" not in shipped("glm-4.7", "winner").argv
 
 
 def test_sampling_defaults_that_are_given_twice_or_to_a_release_without_them_are_refused() -> None:
@@ -98,7 +98,7 @@ def test_every_profile_says_where_it_comes_from() -> None:
 
 def result(name: str, preset: str, concurrency: int, context: int | None = None) -> dict[str, Any]:
     """Return one expected result."""
-    rows = resolve(SHIPPED[name], preset).expected["results"]
+    rows = shipped(name, preset).expected["results"]
     return next(
         row for row in rows if row["concurrency"] == concurrency and row.get("context_tokens") in (context, None)
     )
@@ -134,12 +134,12 @@ def test_published_numbers(name: str, preset: str, concurrency: int, context: in
 
 
 def test_a_preset_without_numbers_of_its_own_borrows_none() -> None:
-    assert resolve(SHIPPED["nemotron-3-super-120b"], "ep4-mtp-5-5").expected == {}
+    assert shipped("nemotron-3-super-120b", "ep4-mtp-5-5").expected == {}
 
 
 def test_flags_of_topology_and_model_are_left_to_the_serving_plan() -> None:
     for name, preset in PRESETS:
-        argv = resolve(SHIPPED[name], preset).argv
+        argv = shipped(name, preset).argv
         assert not {"--tp-size", "--pp-size", "--ep-size", "--nnodes", "--model-path", "--host", "--port"} & set(argv)
 
 
@@ -152,7 +152,7 @@ def test_a_profile_of_one_release_runs_in_the_spelling_of_another() -> None:
 
 
 def test_a_variable_that_later_releases_do_without_is_left_out_there() -> None:
-    assert resolve(SHIPPED["qwen3.5-397b"], "mtp").env == {"SGLANG_ENABLE_SPEC_V2": "1"}
+    assert shipped("qwen3.5-397b", "mtp").env == {"SGLANG_ENABLE_SPEC_V2": "1"}
     newer = resolve(SHIPPED["qwen3.5-397b"], "mtp", "0.5.14", ANY)
     assert newer.env == {}
     assert any(finding.key == "SGLANG_ENABLE_SPEC_V2" for finding in newer.findings)
@@ -206,7 +206,7 @@ def test_an_image_whose_tag_names_another_release_is_a_warning(image: str, warne
 
 
 def test_no_shipped_image_has_the_tag_of_another_release() -> None:
-    told = {f"{name}/{preset}": resolve(SHIPPED[name], preset).findings for name, preset in PRESETS}
+    told = {f"{name}/{preset}": shipped(name, preset).findings for name, preset in PRESETS}
     assert not [key for key, found in told.items() if any("its tag says" in each.reason for each in found)]
 
 

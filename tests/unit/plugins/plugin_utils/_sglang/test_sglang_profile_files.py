@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files
 )
 from role_samples import role_values
 from serving_samples import fabric
-from shipped_profiles import SHIPPED
+from shipped_profiles import SHIPPED, shipped
 
 DIGEST = f"sha256:{'a' * 64}"
 IMAGES = (
@@ -32,13 +32,13 @@ IMAGES = (
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_the_default_image_of_a_profile_has_a_digest(name: str) -> None:
-    assert ("@sha256:" in resolve(SHIPPED[name]).image) == (SHIPPED[name]["default_preset"] != "")
+    assert ("@sha256:" in shipped(name).image) == (SHIPPED[name]["default_preset"] != "")
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_an_image_without_a_digest_is_a_finding(name: str) -> None:
     for preset in SHIPPED[name]["presets"]:
-        found = resolve(SHIPPED[name], preset)
+        found = shipped(name, preset)
         told = {finding.rule for finding in found.findings} & {"profile.image.unpinned", "profile.image.local"}
         assert bool(told) != ("@sha256:" in found.image)
 
@@ -102,12 +102,12 @@ def test_the_newest_image_of_a_profile_is_named_where_a_release_has_none() -> No
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_the_plan_says_what_is_run_and_downloaded(name: str) -> None:
     platform = SHIPPED[name].get("hardware", "gb10")
-    preset = resolve(SHIPPED[name]).preset
+    preset = shipped(name).preset
     values = role_values("serving_plan", profile=name, preset=preset, platform=platform, models_dir="/srv/models")
     nodes = [f"spark{number}" for number in range(1, 5)]
     _fact, _findings, lines = plan_serving({**values, "fabric": fabric(), "candidates": nodes, "taken": []})
     said = {line.partition(": ")[0]: line for line in lines}
-    wanted = resolve(SHIPPED[name])
+    wanted = shipped(name)
     size = f"about {wanted.image_gb:g} GB for each node that lacks it" if wanted.image_gb else "size not known"
     note = wanted.image_note and f"; {wanted.image_note}"
     assert said["image"] == f"image: {wanted.image} (SGLang {wanted.sglang_version}, {size}{note})"

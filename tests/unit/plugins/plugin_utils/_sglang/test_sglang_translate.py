@@ -9,9 +9,8 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History, load_history, translate
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from sglang_cases import KNOWLEDGE, LATEST, PROFILES
-from shipped_profiles import PRESETS, SHIPPED
+from shipped_profiles import PRESETS, shipped
 
 HISTORY = KNOWLEDGE.history
 
@@ -84,7 +83,7 @@ def test_a_flag_keeps_the_meaning_of_the_release_it_was_written_for(
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_translation_there_and_back_keeps_every_shipped_preset(name: str, preset: str) -> None:
-    resolved = resolve(SHIPPED[name], preset)
+    resolved = shipped(name, preset)
     home, line = resolved.sglang_version, shlex.join(resolved.argv)
     for version in ("0.5.10", "0.5.14", "0.5.23"):
         there, notes = carry(version, line, home)
