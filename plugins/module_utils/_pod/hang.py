@@ -99,11 +99,12 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
         )
     mute = [str(rank.number) for rank in ranks if not rank.witness]
     if mute and len(mute) < len(ranks):
-        found.append(f"rank {', '.join(mute)}: the witness of its processes does not answer, so its server has ended")
+        found.append(f"rank {', '.join(mute)}: its server, or only the witness of its processes, has ended or hangs")
     found += _apart(ranks)
     if not found:
         said = "NCCL knows of no rank that is behind" if told else "NCCL told nothing (RAS answers from 2.28.7 on)"
-        found = [f"nothing was found: no process has ended or is stopped, every rail has its link, and {said}"]
+        seen = "the witness of no rank's processes answers" if mute else "no process has ended or is stopped"
+        found = [f"nothing was found: {seen}, every rail has its link, and {said}"]
         if dumb := [str(rank.number) for rank in ranks if rank.gpu.get("tells_faults") is False]:
             found.append(
                 f"NVML tells no faults of the GPU of rank {', '.join(dumb)} (Xid): only its kernel log has them"

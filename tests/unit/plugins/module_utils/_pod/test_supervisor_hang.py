@@ -181,9 +181,13 @@ CASES: dict[str, tuple[list[Any], str]] = {
     "an old NCCL": ([rank()] * 2, f"{NOTHING}told nothing (RAS answers from 2.28.7 on)"),
     "a server has ended, and its sidecar lives": (
         [rank(), rank() | {"witness": None}],
-        "rank 1: the witness of its processes does not answer, so its server has ended",
+        "rank 1: its server, or only the witness of its processes, has ended or hangs",
     ),
-    "no rank has a witness": ([rank() | {"witness": None}] * 2, f"{NOTHING}told nothing (RAS answers from 2.28.7 on)"),
+    "no rank has a witness": (
+        [rank() | {"witness": None}] * 2,
+        "nothing was found: the witness of no rank's processes answers, every rail has its link, and NCCL told nothing "
+        "(RAS answers from 2.28.7 on)",
+    ),
     "half of the ranks do not answer": (
         [rank(), None, rank(), None],
         f"rank 1, 3 did not answer: {UNHEARD} (playbook kubernetes)",
@@ -204,7 +208,7 @@ CASES: dict[str, tuple[list[Any], str]] = {
             {"rails": [1, {"bytes": "x", "errors": [], "down": 0}], "witness": {"processes": [{}, 3], "gone": 4}},
             {"communicators": [{"ranks": [{"begun": {"AllReduce": "9", 3: -1}}, {"begun": None}, 7]}, []]},
         ],
-        "rank 0, 2: the witness of its processes does not answer, so its server has ended",
+        "rank 0, 2: its server, or only the witness of its processes, has ended or hangs",
     ),
 }
 
