@@ -13,18 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.cell import (
-    Server,
-    measure,
-)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import (
     HAVE_AIOHTTP,
     UNREADABLE,
     Busy,
+    Server,
     Target,
     draft_tokens,
     graphs_expected,
     longest_step,
+    measure,
     served_model,
     server_info,
 )

@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import cell as measuring
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.cell import Server, measure, prompt, requests_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import Busy, Target
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import client
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import (
+    Busy,
+    Server,
+    Target,
+    measure,
+    prompt,
+    requests_of,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.judge import signs_of_garbage
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.stats import RequestRecord, Workload
 from output_corpus import prose
@@ -241,5 +247,5 @@ def test_who_else_used_the_server_is_told_from_its_tokens_and_requests(
     server: dict[str, Any], limit: dict[str, Any], record: dict[str, Any], said: str
 ) -> None:
     records = [RequestRecord(0, 0.0, output_tokens=700), RequestRecord(1, 0.0, output_tokens=300, **record)]
-    found = measuring._foreign(server, records, Workload(4, **limit))
+    found = client._foreign(server, records, Workload(4, **limit))
     assert found.startswith(said) and bool(found) is bool(said)
