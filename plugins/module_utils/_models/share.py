@@ -287,13 +287,14 @@ class Slice:
 # too. A request is looked up among the paths of the plan.
 
 PATIENCE = 10.0  # seconds within which a process ends after it was asked to
-POLL = 0.5
 THREADS = 1000  # of the process, after which no connection is accepted
 _RANGE = re.compile(r"bytes=(\d{1,15})-")
 
 
 class Serving:
     """The files of one node, on addresses of its own, for peers that have the token of the transfer."""
+
+    poll = 0.5  # seconds between two looks at the clock
 
     def __init__(self, items: Iterable[Item], peers: Collection[str], secret: str) -> None:
         self.files = {item.path: item for item in items}
@@ -320,8 +321,8 @@ class Serving:
         """Serve until it is stopped, for ``longest`` seconds, or until no peer asked for ``orphan`` seconds."""
         begun = self.touched = time.monotonic()
         for server in self._servers:
-            threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
-        while not self._end.wait(POLL):
+            threading.Thread(target=server.serve_forever, args=(self.poll / 5,), daemon=True).start()
+        while not self._end.wait(self.poll):
             now = time.monotonic()
             if now - self.touched > orphan or now - begun > longest:
                 break

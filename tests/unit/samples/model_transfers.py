@@ -158,6 +158,7 @@ class Node:
         self.items = share.items_of([model(self.directory)])
         self.peers = [{"name": f"spark{n}", "paths": [{"to": address(n), "via": address(number)}]} for n in peers]
         self.serving = share.Serving(self.items, {address(n) for n in peers}, SECRET)
+        self.serving.poll = 0.05
         self.thread = threading.Thread(target=self.serving.run, args=(600, 600), daemon=True)
 
     def start(self) -> Node:
@@ -176,8 +177,10 @@ class Node:
 
     def slice(self, hub: str = "", progress: share.Progress | None = None) -> share.Slice:
         """Return a slice of a download or, without a hub, of copies."""
-        source = share.Source("the hub", fetch.Hub(hub, "", share.TIMEOUT))
-        sources = [source] if hub else share.peers_of(self.peers, self.port, SECRET)
+        if hub:
+            sources = [share.Source("the hub", fetch.Hub(hub, "", share.TIMEOUT))]
+        else:
+            sources = share.peers_of(self.peers, self.port, SECRET)
         return share.Slice(self.items, sources, bool(hub), progress or share.Progress())
 
     def get(self, hub: str = "", streams: int = 1) -> share.Slice:

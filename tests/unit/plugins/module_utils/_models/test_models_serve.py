@@ -156,9 +156,8 @@ def test_a_port_in_use_closes_the_other_servers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("orphan", "longest"), [(0.01, 600), (600, 0.01)])
 def test_the_port_closes_when_nobody_asks_any_more_and_after_the_time_of_a_transfer(
-    tmp_path: Path, orphan: float, longest: float, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, orphan: float, longest: float
 ) -> None:
-    monkeypatch.setattr(share, "POLL", 0.01)
     node = Node(tmp_path, 1, [2], free_port())
     node.serving.bind([address(1)], node.port)
     node.serving.run(orphan, longest)
