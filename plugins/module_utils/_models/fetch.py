@@ -196,7 +196,7 @@ class Hub:
 
 
 def start_part(directory: Path, file: File) -> tuple[Path, int]:
-    """Return the partial file of an earlier run, or a new one, and its size. One that is too long starts again.
+    """Return the partial file of an earlier run, or a new one, and its size.
 
     A file that somebody copied here counts as a part without an end, so only its digest is compared.
     """
@@ -204,8 +204,6 @@ def start_part(directory: Path, file: File) -> tuple[Path, int]:
     part.parent.mkdir(parents=True, exist_ok=True)
     if not part.exists() and is_copied(directory, file):
         (directory / file.name).replace(part)
-    if partial_size(directory, file) > file.size:
-        part.unlink()
     part.touch()
     return part, partial_size(directory, file)
 

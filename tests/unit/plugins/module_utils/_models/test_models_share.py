@@ -163,7 +163,7 @@ def test_a_node_whose_only_source_is_damaged_says_so_and_asks_once(make: Make) -
     (source.directory / BIG).write_bytes(b"?" * len(FILES[BIG]))
     second = make(2, [1])
     copied = second.get()
-    assert [item.file.name for item in copied.missing()] == [BIG]
+    assert ([item.file.name for item in copied.missing()], copied.changed) == ([BIG], True)
     assert copied.why[f"{REPO}/{BIG}"].startswith(f"on spark1 ({REPO}: {BIG} is damaged (")
     assert not (second.directory / BIG).exists()
     again = second.slice(progress=copied.progress)
