@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -57,7 +58,9 @@ class ActionModule(ControllerAction):
         """Run all workloads in turn and return their records; a workload that can't be measured has a reason."""
         result: dict[str, Any] = {"changed": False, "cells": [], "took_s": 0.0, "server_info": {}, "msg": ""}
         if not HAVE_AIOHTTP:
-            raise AnsibleActionFail("aiohttp is not installed on the controller. Install it with: pip install aiohttp")
+            raise AnsibleActionFail(
+                f"aiohttp is not installed on the controller. Run {sys.executable} -m pip install aiohttp"
+            )
         workloads = [Workload(**w) for w in options["workloads"]]
         if self._task.check_mode:
             return result | {"skipped": True, "msg": f"{len(workloads)} cells would be measured"}
@@ -92,7 +95,7 @@ class ActionModule(ControllerAction):
             return asyncio.run(served_model(target))
         except _NO_ANSWER as error:
             raise AnsibleActionFail(
-                f"{target.url}/v1/models: {error}. Is this the server's URL? Otherwise name the model."
+                f"{target.url}/v1/models: {error}. Correct bench_url, or name the model with bench_model."
             ) from error
 
     def _measure(self, target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:

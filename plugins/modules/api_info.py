@@ -180,7 +180,10 @@ def main() -> None:
         result["msg"] = f"no answer from {result['server']}: {why}" if why else f"{result['server']} answers"
         result["reachable"] = not why
     else:
-        result["msg"] = f"{path} has no context {options['context']}; playbook kubernetes makes it"
+        result["msg"] = (
+            f"{path} has no context {options['context']}. Playbook kubernetes makes it where it installs K3s; for an"
+            " existing cluster, set gb10_kubeconfig and gb10_kube_context to what its owner gave you"
+        )
     if options["required"] and not result["reachable"]:
         module.fail_json(**result)
     if names and result["reachable"]:

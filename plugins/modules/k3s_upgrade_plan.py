@@ -119,7 +119,8 @@ RULES = Rules(
         ),
         "upgrade.downgrade": Rule(
             "{installed} is newer, and K3s's datastore can't go back",
-            "Restore a backup of the older release instead, or correct k3s_version",
+            "Correct k3s_version. To go back, run playbooks reset, fabric and kubernetes with this release, and restore"
+            " with a backup of it",
             "k3s_version",
         ),
         "upgrade.skips_minor": Rule(

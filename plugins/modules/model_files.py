@@ -119,7 +119,8 @@ def remove(root: Path, found: list[Staged], repo: str, check_mode: bool) -> dict
     using = users(model, commands())
     if using:
         who = "; ".join(using)
-        message = f"{repo} is in use by {who}, which could not start again without it. Stop it: playbook serve_stop."
+        advice = "Stop it first; a group by playbooks/serve_stop.yml -e instance=NAME."
+        message = f"{repo} is in use by {who}, which could not start again without it. {advice}"
         return {"changed": False, "failed": True, "msg": message}
     if not check_mode:
         if model.directory.is_symlink():

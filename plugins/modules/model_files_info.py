@@ -134,7 +134,8 @@ def verify(models: list[Staged], progress: dict[str, Any]) -> dict[str, Any]:
     if not damaged and not faults:
         return {"msg": f"{len(checked)} files of {len(models)} models match their digests."}
     wrong = [f"damaged: {', '.join(damaged)}"] * bool(damaged) + faults
-    remedy = "Playbook models with models_state=fetched gets again what is missing; copy again what was copied"
+    fetch = "playbooks/models.yml -e models_state=fetched -e models_repo=NAME"
+    remedy = f"For each model that came from a hub, run {fetch}; copy again what was copied"
     return {"damaged": damaged, "intact": False, "msg": f"{'. '.join(wrong)}. {remedy}."}
 
 

@@ -142,7 +142,7 @@ def _shortages(entry: RankPlan, room: Room, plan: Plan) -> list[Finding]:
             found.append(_error("serving.node.full/offers", resource, entry, total=total, needed=needed))
         elif needed > total - sum(h.resources[resource] for h in others):
             held = ", ".join(f"pod {h.namespace}/{h.pod} holds {h.resources[resource]}" for h in others)
-            words = {"total": total, "needed": needed, "held": held, "fix": _fix(others)}
+            words = {"total": total, "needed": needed, "held": held, "fix": _fix(others, plan.namespace)}
             found.append(_error("serving.node.full/held", resource, entry, **words))
     return found
 
@@ -155,13 +155,19 @@ def _too_large(entry: RankPlan, room: Room, asked: Mapping[str, str]) -> Iterato
         if name in asked and (needed := amount(name, asked[name])) > left:
             scale, unit = _UNITS[name]
             words = {"needed": f"{needed / scale:g}", "left": f"{left / scale:.1f}", "unit": unit}
-            yield _error("serving.node.requests", name, entry, **words)
+            yield _error(f"serving.node.requests{'/cpu' if name == 'cpu' else ''}", name, entry, **words)
 
 
-def _fix(others: Sequence[Holder]) -> str:
-    groups = sorted({holder.instance for holder in others} - {""})
+def _fix(others: Sequence[Holder], namespace: str) -> str:
+    groups = sorted(
+        {
+            one.instance + (f" -e gb10_namespace={one.namespace}" if one.namespace != namespace else "")
+            for one in others
+            if one.instance
+        }
+    )
     if not groups:
-        return "Delete that pod"
+        return "Delete what made these pods, such as a Deployment or Job, or a pod that nothing made"
     stops = " and ".join(f"playbooks/serve_stop.yml -e instance={group}" for group in groups)
     return f"Stop the other group first ({stops})"
 

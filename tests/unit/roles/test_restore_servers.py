@@ -24,13 +24,13 @@ CASES: dict[str, Case] = {
         SINGLE,
         2,
         None,
-        "is a backup of a single server, and gb10_servers has s1, s2; nothing was changed. Leave only",
+        "is a backup of a single server, and gb10_servers has s1, s2; nothing was changed. Name the servers",
     ),
     "of several servers for one": (
         SEVERAL,
         1,
         None,
-        "is a backup of several servers, and gb10_servers has s1; nothing was changed. Leave only",
+        "is a backup of several servers, and gb10_servers has s1; nothing was changed. Name the servers",
     ),
     "a part": (
         ["server/db/x"],

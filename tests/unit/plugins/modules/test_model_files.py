@@ -79,7 +79,9 @@ def test_a_damaged_file_is_named_and_fetched_again(tmp_path: Path, capsys: pytes
     status, result = run(capsys, tmp_path / "models", digests=True)
     assert (status, result["changed"], result["intact"]) == (0, False, False)
     assert result["damaged"] == ["org/tiny/sub/two.bin"] and store.read_marker(directory) == record
-    assert result["msg"].startswith("damaged: org/tiny/sub/two.bin. Playbook models with models_state=fetched")
+    assert result["msg"].startswith(
+        "damaged: org/tiny/sub/two.bin. For each model that came from a hub, run playbooks/models.yml"
+    )
     told = [
         run(capsys, tmp_path / "models", check=check, state="damaged", files=result["damaged"])[1]["changed"]
         for check in (True, False, False)

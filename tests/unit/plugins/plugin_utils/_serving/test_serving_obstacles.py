@@ -65,13 +65,15 @@ def test_a_gpu_that_another_group_holds_names_the_pod_and_how_to_stop_it() -> No
     (finding,) = obstacles(pods=[pod("spark3", "glm-4-7")])
     assert (finding.rule, finding.key, finding.where) == ("serving.node.full", GPU, "rank 2 on spark3")
     assert "pod gb10-serving/pod-on-spark3 holds 1" in finding.reason
-    assert "serve_stop.yml -e instance=glm-4-7" in finding.remedy
+    assert "serve_stop.yml -e instance=glm-4-7)" in finding.remedy
+    (finding,) = obstacles(pods=[pod("spark3", "glm-4-7", namespace="theirs")])
+    assert "serve_stop.yml -e instance=glm-4-7 -e gb10_namespace=theirs)" in finding.remedy
 
 
 def test_a_gpu_that_a_stranger_holds_is_not_ours_to_stop() -> None:
     (finding,) = obstacles(pods=[pod("spark1", namespace="notebooks")])
     assert "notebooks/pod-on-spark1" in finding.reason
-    assert "serve_stop" not in finding.remedy
+    assert finding.remedy.startswith("Delete what made these pods, such as a Deployment or Job")
 
 
 def test_the_group_s_own_pods_make_room_for_their_successors() -> None:
@@ -146,6 +148,7 @@ def test_a_rank_that_requests_more_than_the_node_has_left_is_named_and_can_reque
         return preflight.obstacles(of, NADS, known, **options)
 
     cpu, memory = (one for one in found() if one.rule == "serving.node.requests")
+    assert ("mem_fraction_static" in cpu.remedy, "mem_fraction_static" in memory.remedy) == (False, True)
     assert (cpu.where, cpu.reason.split(", ")[0]) == ("rank 0 on spark1", "the rank requests 4 CPUs")
     assert memory.where == "rank 3 on spark4"
     assert memory.reason.startswith("the rank requests 93 GiB of memory, and")
