@@ -192,15 +192,16 @@ def before_sending(target: Target, place: Place | None) -> tuple[Layer, str]:
     if place is None:
         return "sriov", f"{target.netdev} exists neither on the host nor in a pod: run playbook fabric"
     name = place.link["ifname"]
-    # A pod keeps the addresses and the MTU that it got at its start: netplan cannot change them.
+    # At its start, a pod gets its addresses from its network, and the MTU that the VF has. Netplan changes neither.
     pod = place.where.partition(" (")[0] if place.where.startswith("pod ") else ""
     remedy = f"delete {pod}, so that its replacement gets it" if pod else "run playbook fabric"
+    again = f"stop the group of {pod}, run playbook fabric and serve it again" if pod else remedy
     if place.link.get("operstate") != "UP" and "LOWER_UP" not in place.link.get("flags", []):
         return "link", f"{name} has no carrier: cable, cage or switch port"
     if target.source not in {entry.get("local") for entry in place.link.get("addr_info", [])}:
         return "address", f"{name} lacks its address {target.source}, so it has no RoCE v2 GID: {remedy}"
     if place.link.get("mtu", 0) < target.mtu:
-        return "mtu", f"{name} has MTU {place.link.get('mtu')}, planned {target.mtu}: {remedy}"
+        return "mtu", f"{name} has MTU {place.link.get('mtu')}, planned {target.mtu}: {again}"
     return "", ""
 
 

@@ -158,7 +158,8 @@ class Pull:
             return ""
         return (
             f"The cluster has no PriorityClass {priority}, so it would refuse the pods; nothing was changed."
-            " Create it, or set sglang_priority_class to one of kubectl get priorityclasses."
+            " Create it, or set sglang_priority_class (for the gateway gateway_priority_class) to one of"
+            " kubectl get priorityclasses."
         )
 
     def _has(self, resource: str, namespace: str, name: str) -> bool:
@@ -237,6 +238,7 @@ class Pull:
     def mismatch(self, wanted: str) -> list[str]:
         """Return the message about nodes with another digest; empty if all have the wanted one."""
         origin = "was recorded on first use" if self.pinned else f"is on {next(iter(self.nodes))}"
+        origin = "is in its name" if objects.digest_in(self.image) else origin
         other = [f"{host} has {digest}" for host, digest in self.found.items() if digest != wanted]
         if not other:
             return []

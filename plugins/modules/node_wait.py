@@ -171,7 +171,10 @@ def main() -> None:
         module.exit_json(msg=f"waiting for {part.waited:.0f} s: {'; '.join(lacking)}", **result)
     seen = warnings(cluster, options["namespace"])
     head = f"After {options['timeout']} s: {'; '.join(lacking)}."
-    advice = hints(seen) or ["Look at journalctl -u k3s or journalctl -u k3s-agent on the node."]
+    place = "journalctl -u k3s or journalctl -u k3s-agent on the node"
+    if all(" offers " in line and " is not ready " not in line for line in lacking):
+        place = f"the pods of the device plugins and their logs: kubectl -n {options['namespace']} get pods"
+    advice = hints(seen) or [f"Look at {place}."]
     result["lacking"] = lacking
     module.fail_json(msg="\n".join([head, *quoted(seen, head), *advice]), **result)
 

@@ -142,15 +142,16 @@ def test_faults_of_the_sending_host_are_named_by_layer(link: dict[str, Any] | No
 
 
 @pytest.mark.parametrize(
-    ("where", "remedy"),
+    ("where", "change", "remedy"),
     [
-        ("host", "run playbook fabric"),
-        ("network namespace cni-1 (process 7)", "run playbook fabric"),
-        ("pod g-0-0 (network namespace cni-1)", "delete pod g-0-0, so that its replacement gets it"),
+        ("host", {"addr_info": []}, "run playbook fabric"),
+        ("network namespace cni-1 (process 7)", {"mtu": 1500}, "run playbook fabric"),
+        ("pod g-0-0 (network namespace cni-1)", {"addr_info": []}, "delete pod g-0-0, so that its replacement gets it"),
+        # The replacement would get the VF with the MTU that it has.
+        ("pod g-0-0 (a)", {"mtu": 1500}, "stop the group of pod g-0-0, run playbook fabric and serve it again"),
     ],
 )
-@pytest.mark.parametrize("change", [{"addr_info": []}, {"mtu": 1500}])
-def test_what_a_pod_lacks_is_given_to_it_when_it_starts(where: str, remedy: str, change: dict[str, Any]) -> None:
+def test_what_a_pod_lacks_is_given_to_it_when_it_starts(where: str, change: dict[str, Any], remedy: str) -> None:
     found = probe.before_sending(TARGET, Place(where, (), LINK | change))
     assert found[1].endswith(f": {remedy}")
 
