@@ -251,7 +251,7 @@ def vf_subnet(fabric: Fabric, rail: Rail, vf_index: int) -> IPv4Network:
 
 def vf_subnet6(fabric: Fabric, rail: Rail, vf_index: int) -> IPv6Network | None:
     """Return the /64 of a VF index; None if the rail has no IPv6 block or the block has no free /64."""
-    if rail.network6 is None:
+    if rail.network6 is None or rail.network6.prefixlen > 64:
         return None
     step = 0 if fabric.scheme == "subnet-per-rail" else vf_index
     base = int(rail.network6.network_address) + (step << 64)

@@ -1,0 +1,55 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare all that code says about many cases with a stored text, so that each number, name and order in it counts.
+
+After an intended change run the test with STORE=1 in the environment, which writes the text, and read the difference.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Rule, Rules
+
+STORED = Path(__file__).parents[1] / "fixtures" / "stored"
+
+
+def compare(name: str, found: Mapping[str, Iterable[object]]) -> None:
+    """Compare the lines of each case with those in the file of this name."""
+    text = "".join(f"{title}\n" + "".join(f"    {line}\n" for line in lines) for title, lines in found.items())
+    path = STORED / f"{name}.txt"
+    if os.environ.get("STORE"):
+        path.write_text(text, encoding="utf-8")
+    assert text.splitlines() == path.read_text(encoding="utf-8").splitlines()
+
+
+class _Words(str):
+    """A sentence that consists of its words: what the code gives, not how a rule puts it."""
+
+    def format(self, *_args: object, **words: object) -> str:
+        given = {key: value for key, value in words.items() if key not in ("key", "severity", "source", "value")}
+        return "; ".join(f"{key}: {value}" for key, value in sorted(given.items()))
+
+
+def say_words(monkeypatch: pytest.MonkeyPatch, *every: Rules) -> None:
+    """Let the findings of these rules give their words as the reason."""
+    for rules in every:
+        known = rules.all.items()
+        words = {name: Rule(_Words(), "", rule.key, rule.severity, source=rule.source) for name, rule in known}
+        monkeypatch.setattr(rules, "rules", words)
+
+
+def said(findings: Iterable[Finding]) -> list[str]:
+    """Return a line for each finding."""
+    return [f"{f.severity} {f.rule} {f.where}: {f.key} = {f.value!r}: {f.reason}" for f in findings]
+
+
+def flat(value: Any, path: str = "") -> list[str]:
+    """Return plain data as one line per value that has no parts, or only such parts."""
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    if not any(isinstance(part, (Mapping, list)) for _key, part in parts):
+        return [f"{path} {value}"]
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+    return [line for key, part in parts for line in flat(part, f"{path}.{key}" if path else str(key))]
