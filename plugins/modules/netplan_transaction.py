@@ -185,7 +185,7 @@ class Transaction:
         findings = netplan.check(desired, links, protected, held, vfs_may_come)
         self.result["findings"] = [finding.as_dict() for finding in findings]
         if has_errors(findings):
-            raise system.HostError("Nothing was changed, the old state holds.\n" + format_findings(findings))
+            raise system.HostError("The network was not changed, the old state holds.\n" + format_findings(findings))
         return desired
 
     def check_host(self) -> None:
@@ -282,7 +282,8 @@ class Transaction:
         if self.state.pending.exists():
             if self.module.check_mode:
                 raise system.HostError(
-                    "An earlier network change still waits for its confirmation; the host undoes it by itself soon"
+                    "An earlier network change still waits for its confirmation; the host undoes it by itself soon. Run"
+                    " this again then"
                 )
             note = netplan_undo.undo(self.state, "a new run found it unconfirmed")
             self.module.warn(f"An earlier network change was never confirmed: {note}")

@@ -436,7 +436,7 @@ def stage_all(change: Change) -> dict[Path, Path]:
         with contextlib.suppress(OSError):
             for path in staged.values():
                 path.unlink(missing_ok=True)
-        raise system.HostError(f"Nothing was changed, the old state holds: {system.explain(error)}") from error
+        raise system.HostError(f"The network was not changed, the old state holds: {system.explain(error)}") from error
     return staged
 
 

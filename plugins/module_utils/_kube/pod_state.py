@@ -23,7 +23,7 @@ _SANDBOX = re.compile(r"\b[0-9a-f]{12,}\b")
 # {pattern of a Kubernetes warning: its meaning and remedy}
 HINTS = (
     (
-        r'no runtime for "(?P<name>[^"]+)" is configured',
+        r'no runtime for "(?P<name>nvidia[^"]*)" is configured',
         "The container runtime of the node knows no runtime {name}. Run apt-get install nvidia-container-toolkit on"
         " the node. K3s then finds it when it starts: systemctl restart k3s or k3s-agent. For another container runtime"
         " use nvidia-ctk runtime configure, or NVIDIA's GPU operator.",
@@ -36,15 +36,23 @@ HINTS = (
     ),
     (
         r"401 Unauthorized|403 Forbidden|(?:pull )?access denied|authorization failed|no basic auth credentials",
-        "The registry refuses the node. Store its password with kubectl create secret docker-registry in the group's"
-        " namespace, and name that Secret in gb10_image_pull_secrets.",
+        "The registry refuses the node: the image's name is wrong, or it needs a password. Store that with kubectl"
+        " create secret docker-registry in the group's namespace, and name that Secret in gb10_image_pull_secrets.",
     ),
     (
         r"ErrImagePull|ImagePullBackOff|[Ff]ailed to pull image",
-        "An image can't be pulled. Check that the node reaches the registry, or give the image to its container runtime"
-        " (with K3s: the air-gap directory).",
+        "An image can't be pulled. Check that the node reaches the registry and that this has the image, or give the"
+        " image to the container runtime of the node (with K3s: the air-gap directory).",
     ),
-    (r"DiskPressure|[Ee]vict", "The node's disk is full. Free space there; preflight shows how much is left."),
+    (
+        # eviction/helpers.go of the kubelet: it evicts for want of memory and of process ids too.
+        r"DiskPressure|disk-pressure|(?:low on resource:|to reclaim) (?:ephemeral-storage|inodes)",
+        "The node's disk is full. Free space there; preflight shows how much is left.",
+    ),
+    (
+        r"MemoryPressure|memory-pressure|(?:low on resource:|to reclaim) memory",
+        "The node's memory is full. End other programs there; preflight shows what holds it.",
+    ),
     (
         r"[Nn]ode password rejected",
         "The node was installed again and the cluster knows its old password. Run"

@@ -175,7 +175,7 @@ def test_a_file_without_a_directory_may_be_absent_and_all_ports_and_sysctls_are_
 def test_a_full_disk_leaves_no_new_file(host: Host) -> None:
     (host.directory / "file").write_text("")
     files = {host.netplan: "a", host.sysctl: "b", host.directory / "file/below.conf": "c"}
-    with pytest.raises(system.HostError, match="Nothing was changed, the old state holds"):
+    with pytest.raises(system.HostError, match="The network was not changed, the old state holds"):
         netplan.execute(netplan_undo.State(), own(host, files), list, 0)
     assert list(host.netplan.parent.iterdir()) == []
 

@@ -4,6 +4,7 @@
 
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import pod_state
 
 NVIDIA = (
@@ -38,6 +39,22 @@ def test_a_missing_runtime_is_named_with_its_remedy() -> None:
     assert "systemctl restart k3s" in hint
     assert "nvidia-ctk runtime configure" in hint
     assert pod_state.hints(["Pod x: BackOff: back-off restarting failed container"]) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ("Evicted: The node was low on resource: ephemeral-storage. Threshold quantity: 5Gi", "disk is full"),
+        ("EvictionThresholdMet: Attempting to reclaim inodes", "disk is full"),
+        ("Evicted: The node was low on resource: memory. Threshold quantity: 100Mi", "memory is full"),
+        ("FailedScheduling: had untolerated taint {node.kubernetes.io/memory-pressure: }", "memory is full"),
+        ("FailedCreatePodSandBox: " + NVIDIA.replace("nvidia", "kata"), ""),
+        ("TaintManagerEviction: Cancelling deletion of Pod x/y", ""),
+    ],
+)
+def test_a_hint_names_the_cause_that_the_event_has(seen: str, said: str) -> None:
+    found = pod_state.hints([f"Pod x: {seen}"])
+    assert (said in " ".join(found), len(found)) == (True, bool(said))
 
 
 def test_an_api_server_that_multus_does_not_reach_is_named_with_both_causes() -> None:
