@@ -5,12 +5,14 @@
 After an intended change run the test with STORE=1 in the environment, which writes the text, and read the difference.
 """
 
+import difflib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Rule, Rules
 
 STORED = Path(__file__).parents[1] / "fixtures" / "stored"
@@ -53,3 +55,25 @@ def flat(value: Any, path: str = "") -> list[str]:
         return [f"{path} {value}"]
     parts = value.items() if isinstance(value, Mapping) else enumerate(value)
     return [line for key, part in parts for line in flat(part, f"{path}.{key}" if path else str(key))]
+
+
+def objects(cases: Mapping[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
+    """Return the objects of each case as YAML.
+
+    Of all objects of a kind except the first only the lines by which it differs from the one that is most like it.
+    """
+    before: dict[str, list[list[str]]] = {}
+    said: dict[str, list[str]] = {}
+    for case, made in cases.items():
+        lines = said.setdefault(case, [])
+        for one in made:
+            text = yaml.safe_dump(one, width=1000, default_flow_style=None).splitlines()
+            known = before.setdefault(one["kind"], [])
+            other = min(known, key=lambda old: len({*old} ^ {*text}), default=[])
+            known.append(text)
+            lines.append(f"{one['kind']} {one['metadata']['name']}")
+            for tag, left, leave, come, last in difflib.SequenceMatcher(None, other, text, False).get_opcodes():
+                if tag != "equal":
+                    lines += [f"- {line}" for line in other[left:leave] if leave - left != last - come]
+                    lines += [f"+ {line}" for line in text[come:last]]
+    return said
