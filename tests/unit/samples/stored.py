@@ -49,12 +49,16 @@ def said(findings: Iterable[Finding]) -> list[str]:
 
 
 def flat(value: Any, path: str = "") -> list[str]:
-    """Return plain data as one line per value that has no parts, or only such parts."""
-    parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    if not any(isinstance(part, (Mapping, list)) for _key, part in parts):
-        return [f"{path} {value}"]
-    parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-    return [line for key, part in parts for line in flat(part, f"{path}.{key}" if path else str(key))]
+    """Return plain data as one line per part that has no mappings in it."""
+    parts = list(value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ())
+    if path and not any(_has_mapping(part) for _key, part in parts):
+        plain = value.values() if isinstance(value, Mapping) else [value]
+        return [f"{path}: {', '.join(map(str, plain))}"]
+    return [line for key, part in parts for line in flat(part, f"{path}.{key}".lstrip("."))]
+
+
+def _has_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, list) and any(map(_has_mapping, value)))
 
 
 def objects(cases: Mapping[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
