@@ -29,7 +29,7 @@ WIDE = ("PersistentVolume", "ClusterRole", "ClusterRoleBinding")
 # The service account that gets the rights unless the owner names other subjects.
 DEPLOYER = "gb10-deployer"
 VOLUMES_COMMENT = (
-    "Required: this RDMA mode forbids hostPath. Unset sglang_cache_dir and gb10_models_dir to do without it."
+    "Required: this RDMA mode forbids hostPath. Set sglang_cache_dir and gb10_models_dir to '' to do without it."
 )
 FALLBACK_COMMENT = (
     "Required: the fallback follows the state of the nodes. Unset serving_plan_fallback_preset to do without it."
