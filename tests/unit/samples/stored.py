@@ -36,11 +36,16 @@ class _Words(str):
 
 
 def say_words(monkeypatch: pytest.MonkeyPatch, *every: Rules) -> None:
-    """Let the findings of these rules give their words as the reason."""
+    """Let the findings of these rules, or of all, give their words as the reason."""
+
+    def worded(known: Mapping[str, Rule]) -> Mapping[str, Rule]:
+        return {name: Rule(_Words(), "", rule.key, rule.severity, source=rule.source) for name, rule in known.items()}
+
     for rules in every:
-        known = rules.all.items()
-        words = {name: Rule(_Words(), "", rule.key, rule.severity, source=rule.source) for name, rule in known}
-        monkeypatch.setattr(rules, "rules", words)
+        monkeypatch.setattr(rules, "rules", worded(rules.all))
+    if not every:
+        written = Rules.all
+        monkeypatch.setattr(Rules, "all", property(lambda rules: worded(written.__get__(rules))))
 
 
 def said(findings: Iterable[Finding]) -> list[str]:
