@@ -64,5 +64,5 @@ class ActionModule(ControllerAction):
             "kubelet_args": k3s.kubelet_args(int(size * 2**30), options["kubelet_args"])
             if size
             else options["kubelet_args"],
-            "msg": f"{host.name} can't run K3s; nothing was changed." if failed else text,
+            "msg": f"{host.name} can't run K3s, which was not changed." if failed else text,
         }

@@ -25,14 +25,14 @@ CASES: dict[str, Case] = {
         "all",
         "first_check",
         {"s1": NEVER, "s2": STARTED},
-        "K3s runs on s2 already; nothing was changed. Put s2 first in gb10_servers",
+        "K3s runs on s2 already; K3s was not changed. Put s2 first in gb10_servers",
     ),
     "new cluster": ("all", "first_check", {"s1": NEVER, "s2": NEVER}, ""),
     "unseen server": (
         "s1,n1",
         "first_check",
         {"s1": NEVER},
-        "--limit leaves out s2, which may run one already; nothing was changed. Run this playbook without --limit, "
+        "--limit leaves out s2, which may run one already; K3s was not changed. Run this playbook without --limit, "
         "or with --limit s1,s2.",
     ),
     "running server": ("s1", "first_check", {"s1": STARTED}, ""),

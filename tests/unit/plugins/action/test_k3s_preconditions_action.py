@@ -70,7 +70,7 @@ def test_a_server_that_was_started() -> None:
     result = checked({"kubernetes": kubernetes}, settings={"cluster-cidr": "10.42.0.0/16"})
     assert (result["failed"], result["started"]) == (False, True)
     result = checked({"kubernetes": kubernetes}, settings={"cluster-cidr": "10.52.0.0/16"})
-    assert "nothing was changed" in result["msg"]
+    assert "K3s, which was not changed" in result["msg"]
     assert [finding["rule"] for finding in result["findings"]] == ["preflight.kubernetes.fixed"]
 
 
