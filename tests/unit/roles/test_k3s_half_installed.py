@@ -19,7 +19,7 @@ CASES: dict[str, Case] = {
         "n1",
         "credentials",
         {},
-        "there yet. Run playbook kubernetes for s1,s2 first, or without --limit.",
+        "there yet, or sudo refuses this user. Run playbook kubernetes with --limit s1,s2 first, or without --limit.",
     ),
     "second cluster": (
         "all",
