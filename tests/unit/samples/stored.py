@@ -32,20 +32,24 @@ class _Words(str):
 
     def format(self, *_args: object, **words: object) -> str:
         given = {key: value for key, value in words.items() if key not in ("key", "severity", "source", "value")}
-        return "; ".join(f"{key}: {value}" for key, value in sorted(given.items()))
+        return self + "; ".join(f"{key}: {value}" for key, value in sorted(given.items()))
 
 
 def say_words(monkeypatch: pytest.MonkeyPatch, *every: Rules) -> None:
     """Let the findings of these rules, or of all, give their words as the reason."""
 
-    def worded(known: Mapping[str, Rule]) -> Mapping[str, Rule]:
-        return {name: Rule(_Words(), "", rule.key, rule.severity, source=rule.source) for name, rule in known.items()}
+    def worded(known: Mapping[str, Rule], cases: bool) -> Mapping[str, Rule]:
+        return {
+            name: Rule(_Words(f"({case}) " if cases and case else ""), "", rule.key, rule.severity, source=rule.source)
+            for name, rule in known.items()
+            for case in [name.partition("/")[2]]
+        }
 
     for rules in every:
-        monkeypatch.setattr(rules, "rules", worded(rules.all))
+        monkeypatch.setattr(rules, "rules", worded(rules.all, cases=False))
     if not every:
         written = Rules.all
-        monkeypatch.setattr(Rules, "all", property(lambda rules: worded(written.__get__(rules))))
+        monkeypatch.setattr(Rules, "all", property(lambda rules: worded(written.__get__(rules), cases=True)))
 
 
 def said(findings: Iterable[Finding]) -> list[str]:
