@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.nccl_env import lint_env
+from stored import compare, said, say_words
 
 INLINE, PREPOST = "NCCL_IB_USE_INLINE", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS"
 HCAS = ["rocep1s0f0v0", "roceP2p1s0f0v0"]
@@ -120,3 +121,47 @@ def test_wrong_kind_is_seen_without_knowing_the_devices() -> None:
     assert [f.rule for f in found] == ["nccl.env.wrong_kind"]
     # An RDMA device may have the name of an interface.
     assert lint_env(GOOD | {"NCCL_IB_HCA": "=ib0"}, expect_rdma=True, hcas=["ib0"], netdevs=["ib0", "net1"]) == []
+
+
+# More than one mistake of a kind, and values at the bounds of what NCCL reads.
+MORE: list[dict[str, str]] = [
+    {"NCCL_TIMEOUT": "60", "NCCL_IB_HCAS": "x", "NCCL_BLOCKING_WAIT": "1", "NCCL_ZZZZZZZZ": "1", "NCCL_UCX_A": "1"},
+    {"NCCL_IB_TC": "", "NCCL_IB_SL": "", "NCCL_IB_TIMEOUT": "x", "NCCL_IB_RETRY_CNT": " 7 ", "NCCL_BUFFSIZE": "1k"},
+    {"NCCL_ALGO": " Ring", "NCCL_PROTO": '"LL"', "NCCL_TOPO_FILE": "'/a'", "NCCL_DEBUG_FILE": "/a", "OTHER": ' "a"'},
+    {"NCCL_IB_GID_INDEX": "0"},
+    {"NCCL_IB_GID_INDEX": " +0x1F"},
+    {"NCCL_IB_GID_INDEX": "-9223372036854775808"},
+    {"NCCL_IB_GID_INDEX": "9223372036854775807"},
+    {"NCCL_IB_GID_INDEX": "9223372036854775808"},
+    {"NCCL_IB_DISABLE": " 0 ", "NCCL_NET": "ib"},
+    {"NCCL_IB_DISABLE": "2", "NCCL_NET": "IBext", "NCCL_NET_PLUGIN": "none"},
+    {"NCCL_IB_DISABLE": "-1", "NCCL_NET": "Other"},
+    {"NCCL_NET": "SOCKET", "NCCL_IB_HCA": ""},
+    {"NCCL_IB_HCA": "mlx5_0,eth0,wlan0", "NCCL_SOCKET_IFNAME": "roceP2p1s0f0v0,mlx5_0"},
+    {"NCCL_IB_HCA": "^rocep1s0f0v0,net9", "NCCL_SOCKET_IFNAME": "^net"},
+    {"NCCL_IB_HCA": "^=roceP2p1s0f0v0:1,,rocep1s0f0v0:2", "NCCL_SOCKET_IFNAME": "="},
+    {"NCCL_IB_HCA": "roce", "NCCL_SOCKET_IFNAME": "net, eth"},
+    {"NCCL_IB_HCA": "=", "NCCL_SOCKET_IFNAME": "=net1,net2,lo"},
+    {"NCCL_SOCKET_IFNAME": "net"},
+    {"GLOO_SOCKET_IFNAME": "net7,net1,net8,"},
+    {"GLOO_SOCKET_IFNAME": "^lo", INLINE: "0x1", PREPOST: "2"},
+    {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_SUBSYS": "INIT", "NCCL_CONF_FILE": "/c", "CUDA_LAUNCH_BLOCKING": ""},
+]
+MANY = ["rocep1s0f0v0", "rocep1s0f0v01", "roceP2p1s0f0v0", "net1"]
+SEEN: dict[str, tuple[bool, list[str], list[str]]] = {
+    "RDMA": (True, HCAS, NETDEVS),
+    "RDMA, unknown devices": (True, [], []),
+    "RDMA, similar names": (True, MANY, ["net1", "net11"]),
+    "TCP": (False, HCAS, NETDEVS),
+}
+
+
+def test_findings_about_environments_are_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    say_words(monkeypatch)
+    quiet = {"NCCL_DEBUG": "INFO"}
+    cases = {
+        f"{given} {name}": said(lint_env(quiet | given, expect_rdma=rdma, hcas=hcas, netdevs=netdevs, where="rank 1"))
+        for given in MORE
+        for name, (rdma, hcas, netdevs) in SEEN.items()
+    }
+    compare("serving_environments", cases)
