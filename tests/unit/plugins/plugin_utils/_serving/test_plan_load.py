@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from serving_samples import plan
+from stored import compare, said, say_words
 
 KEY = launch_key(plan())
 NO_MMAP = {"weight_loader_disable_mmap": True}
@@ -190,3 +191,46 @@ def test_only_the_sizes_of_the_caches_leave_the_second_part_of_the_key() -> None
 
 def test_a_plan_with_errors_has_no_ranks_that_loaded() -> None:
     assert load_peak(resolved(80), replace(plan(), ranks=()), {"spark1": [taken()]}, {}, full=False) == ([], [])
+
+
+def counted(key: str = KEY, **values: Any) -> Taken:
+    return Taken(**(taken(key=key) | values))  # type: ignore[typeddict-item]
+
+
+GROUPS: dict[str, ResolvedProfile] = {
+    f"{weights} {swap} {draft} {download} {args}": replace(found, memory=found.memory | {"download_gb": download})
+    for weights in (20.0, 40.0, 60.0)
+    for swap, draft in ((0, None), (8, 3.0))
+    for download in (300.0, 12.0, 5.0, None)
+    for args in ({}, {"num_threads": 1}, {"num_threads": 4}, {"enable_multithread_load": False})
+    for found in [resolved(weights, swap, draft, **NO_MMAP, model_loader_extra_config=args)]
+}
+COMPILED = {"peaks": PEAKS, "compiler_gib": 1.5, "compilers_gib": 4.0}
+LOADS: dict[str, list[Taken]] = {
+    "none": [],
+    "of nobody": [counted(""), counted(key="x.y"), counted(state=""), counted(total_gib=0.0)],
+    "the newest": [counted(at="1"), counted(at="2", peaks=PEAKS), counted(at="3", total_gib=0)],
+    "ended": [counted(state="ended")],
+    "other caches": [counted(OTHER, at="1", peaks=PEAKS), counted(OTHER, at="2", peaks={"start": 15.0, **PEAKS})],
+    "other caches, no peaks": [counted(OTHER, graphs_gib=4.5)],
+    "other caches, draft": [counted(OTHER, peaks={"draft": 116.0, "caches": 99.0, "warm-up": 98.0})],
+    "other caches, little": [counted(OTHER, peaks={"caches": 20.0, "graphs": 19.0, "compile": 18.0})],
+    "other caches, much": [counted(OTHER, peaks={**PEAKS, "warm-up": 112.0}, total_gib=119.0)],
+    **{f"{jobs} compilers": [counted(jobs=jobs, **COMPILED)] for jobs in (0, 1, 2, 3, 8)},
+    **{f"{jobs} compilers, other caches": [counted(OTHER, jobs=jobs, **COMPILED)] for jobs in (0, 1, 2, 3, 8)},
+}
+
+
+def test_what_is_said_about_loads_is_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    say_words(monkeypatch)
+    found = {name: load_peak(group, plan(), {}, {}, full=True) for name, group in GROUPS.items()}
+    held = {"spark1": 3.0, "spark2": 21.5, "spark3": 23.85}
+    for name, loads in LOADS.items():
+        more = [one | {"taken_gib": one["taken_gib"] + 1} for one in loads]
+        each = {"spark2": loads, "spark3": more, "spark9": more}
+        found |= {
+            f"loads: {name}, {full}": load_peak(resolved(80), plan(), each, held, full=full) for full in (True, False)
+        }
+    alone = replace(plan(), ranks=tuple(replace(rank, env={"MAX_JOBS": "two"}) for rank in plan().ranks))
+    found["no number of compilers"] = load_peak(resolved(80), alone, {"spark1": LOADS["2 compilers"]}, {}, full=False)
+    compare("serving_loads", {name: [*lines, *said(findings)] for name, (lines, findings) in found.items()})
