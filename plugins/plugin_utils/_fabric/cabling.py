@@ -136,7 +136,7 @@ class Port:
     def of(cls, host: str, fact: Mapping[str, Any]) -> Port:
         """Return the port that one entry of the fact ``gb10_cabling`` describes."""
         # The kernel reports -1 for a link that is down.
-        speed = max(0, fact.get("speed_mbps") or 0) / 1000 or None
+        speed = max(0, fact.get("speed_mbps") or 0) / 1000
         switch = " port ".join(filter(None, (fact.get("switch"), fact.get("switch_port"))))
         return plain.load(cls, {**fact, "host": host, "speed_gbps": speed, "switch": switch})
 
@@ -446,9 +446,9 @@ def _topology(found: Sequence[Segment], every: set[str]) -> Topology:
     if len(every) < 2:
         return "single"
     if shared_rails(rails, *rails):
-        return "direct" if len(every) == 2 and all(len(segment) == 2 for segment in found) else "switch"
+        return "direct" if len(every) == 2 else "switch"
     degrees = sorted(len(neighbours(rails, host)) for host in rails)
-    cables = connected(rails) and len(every) <= 8 and all(len(segment) == 2 for segment in found)
+    cables = connected(rails) and len(every) <= 8
     if cables and degrees == [2] * len(every):
         return "ring"
     return "chain" if cables and degrees == [1, 1, *[2] * (len(every) - 2)] else "mixed"

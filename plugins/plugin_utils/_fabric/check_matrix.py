@@ -89,7 +89,7 @@ def _is_bandwidth(found: Any, hosts: Sequence[str]) -> bool:
     return (
         isinstance(pair, list)
         and len(pair) == 2
-        and all(isinstance(host, str) and host in hosts for host in pair)
+        and all(host in hosts for host in pair)
         and isinstance(measured, dict)
         and all(value is None or (type(value) in (int, float) and isfinite(value)) for value in measured.values())
         and isinstance(found["ok"], bool)
@@ -113,12 +113,12 @@ def ping_verdict(results: Mapping[str, Any], hosts: Iterable[str]) -> Verdict:
     table = matrix(everything)
     head = (
         f"{failed} of {len(everything)} directions fail"
-        if failed or reasons
+        if reasons
         else f"{len(everything)} directions on all rails and VFs pass with full-size packets"
     )
     lossy = [f"{describe(result)}: {result['reason']}" for result in everything if result["ok"] and result["reason"]]
-    shown = table if len(expected) <= _SHOWN and max(map(len, table), default=0) <= _WIDEST else []
-    return {"ok": not failed and not reasons, "table": table, "msg": "\n".join([head, *reasons, *shown, *lossy])}
+    shown = table if len(expected) <= _SHOWN and max(map(len, table)) <= _WIDEST else []
+    return {"ok": not reasons, "table": table, "msg": "\n".join([head, *reasons, *shown, *lossy])}
 
 
 def matrix(results: Iterable[PingResult]) -> list[str]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, ip_interface
+from functools import partial
+from ipaddress import IPV4LENGTH, IPv4Address, ip_interface
 from typing import Any
 
 from .cabling import Port, ports_of, segments, suggest
@@ -48,15 +49,10 @@ class Named:
 Shape = Kind | Each | Named | Mapping[str, "Shape"]
 
 
-def _matching(what: str, pattern: str) -> Kind:
-    compiled = re.compile(pattern)
-
-    def read(value: Any) -> str:
-        if not isinstance(value, str) or (value and not compiled.fullmatch(value)):
-            raise ValueError
-        return str(value)
-
-    return Kind(what, read)
+def _match(pattern: str, value: Any) -> str:
+    if not isinstance(value, str) or (value and not re.fullmatch(pattern, value)):
+        raise ValueError
+    return str(value)
 
 
 def _number(value: Any) -> int:
@@ -66,7 +62,7 @@ def _number(value: Any) -> int:
 
 
 def _prefix(value: Any) -> int:
-    if not 0 <= _number(value) <= IPv4Address(0).max_prefixlen:
+    if not 0 <= _number(value) <= IPV4LENGTH:
         raise ValueError
     return int(value)
 
@@ -89,10 +85,10 @@ def _text(value: Any) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in value[:LENGTH])
 
 
-HOSTNAME = _matching("a host name", r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
-USER = _matching("a user name", r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
-INTERFACE = _matching("the name of an interface", r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,31}")
-MAC = _matching("a hardware address", r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){0,19}")
+HOSTNAME = Kind("a host name", partial(_match, r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}"))
+USER = Kind("a user name", partial(_match, r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}"))
+INTERFACE = Kind("the name of an interface", partial(_match, r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,31}"))
+MAC = Kind("a hardware address", partial(_match, r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){0,19}"))
 ADDRESS = Kind("an IPv4 address", _address)
 PREFIX = Kind("the length of an IPv4 prefix", _prefix)
 NUMBER = Kind("a number", _number)

@@ -68,6 +68,7 @@ def test_the_sriov_device_plugin_is_told_which_vf_is_which_resource() -> None:
         "hosts": {
             "spark1": {"vfs": [{"nad": "gb10-rail0-vf1", "pf": "enp1s0f0np0"}]},
             "spark2": {"vfs": [{"nad": "gb10-rail0-vf1", "pf": "enp1s0f0np0"}]},
+            "spark3": {"vfs": [{"nad": "gb10-rail0-vf1", "pf": "enp1s0f0"}]},
             "box": {"vfs": [{"nad": "gb10-rail0-vf1-enp9s0f0", "pf": "enp9s0f0"}]},
         },
     }
@@ -75,7 +76,7 @@ def test_the_sriov_device_plugin_is_told_which_vf_is_which_resource() -> None:
         {
             "resourcePrefix": "gb10.cluster",
             "resourceName": "gb10_rail0_vf1",
-            "selectors": [{"isRdma": True, "pfNames": ["enp1s0f0np0#1-1"]}],
+            "selectors": [{"isRdma": True, "pfNames": ["enp1s0f0#1-1", "enp1s0f0np0#1-1"]}],
         },
         {
             "resourcePrefix": "gb10.cluster",
@@ -102,6 +103,7 @@ def test_only_our_own_attachments_are_stale() -> None:
     ours = {networks.MANAGED_BY: networks.OWNER}
     existing = [
         {"metadata": {"name": "gb10-rail0-vf0", "labels": ours}},
+        {"metadata": {"name": "gb10-rail1-vf0", "labels": ours}},
         {"metadata": {"name": "gb10-rail0-vf7", "labels": ours}},
         {"metadata": {"name": "somebody-elses"}},
     ]

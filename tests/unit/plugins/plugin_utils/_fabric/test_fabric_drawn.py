@@ -65,6 +65,23 @@ CABLINGS: dict[str, tuple[Facts, Variables]] = {
         facts(4, *cable((1, 0), (2, 0)), *cable((2, 1), (3, 1)), *cable((3, 0), (4, 0)), *cable((4, 1), (1, 1))),
         cabled(4),
     ),
+    "ring of three, two cables alike": (facts(3, *cable((1, 0), (2, 0)), *cable((2, 1), (3, 1))), cabled(3)),
+    "ring of three, two of three alike": (
+        facts(3, *cable((1, 0), (2, 0)), *cable((2, 1), (3, 1)), *cable((3, 0), (1, 1))),
+        cabled(3),
+    ),
+    "ring of three, halves of one on a switch": (
+        facts(3, *cable((1, 0), (2, 0)), *cable((2, 1), (3, 1)), ((3, 0, 0), (3, 0, 1))),
+        cabled(3),
+    ),
+    "ring of other names": (
+        {
+            "spark1": named(("mlx0", "1", ["2"]), ("mlx1", "6", [])),
+            "spark2": named(("mlx0", "2", []), ("mlx1", "3", ["4"])),
+            "spark3": named(("mlx0", "4", []), ("mlx1", "5", ["6"])),
+        },
+        cabled(3),
+    ),
     "chain of three": (facts(3, *ring(3)[:-2]), cabled(3, closed=False)),
     "chain of three, but a ring": (facts(3, *ring(3)), cabled(3, closed=False)),
     "chain of eight": (facts(8, *ring(8)[:-2]), {}),
@@ -89,7 +106,7 @@ CABLINGS: dict[str, tuple[Facts, Variables]] = {
             spark1_0={"speed_mbps": 100000, "pcie_width": 2, "mtu_passes": 0, "mtu": 1500},
             spark1_1={"speed_mbps": None, "pcie_width": None, "mtu_passes": None},
             spark2_0={"pcie_max_width": 8, "mtu_passes": 8999},
-            spark2_1={"pcie_max_width": None, "mtu": None, "mtu_passes": 9001, "speed_mbps": 200500},
+            spark2_1={"pcie_width": 16, "pcie_max_width": None, "mtu": None, "mtu_passes": 9001, "speed_mbps": 200500},
         ),
         fabric(2),
     ),
@@ -166,8 +183,12 @@ def test_pictures_and_maps_are_those_that_are_stored() -> None:
     compare("cabling_pictures", found)
 
 
-LAN = {"enP7s7": ["192.168.10.11/24", "fe80::1/64"], "wlP9s9": ["192.168.20.7/24"], "lo": []}
-VFS = {vf.netdev: [f"{vf.address}/{vf.prefix}"] for vf in plan.plan_fabric(fabric(1))[0].hosts["spark1"].vfs}
+LAN = {"lo": [], "wlP9s9": ["192.168.20.7/24"], "enP7s7": ["fe80::1/64", "192.168.10.11/24"]}
+VFS = {
+    f"en{half}1s0f0v{index}": [f"10.{100 + rail}.{index}.1/24"]
+    for rail, half in enumerate(("p", "P2p"))
+    for index in range(4)
+}
 FIRST, *_REST, LAST = VFS
 INVENTORY = {"ansible_host": "192.168.10.11", "gb10_management_interface": "enP7s7"}
 DIFFERENCES: dict[str, tuple[dict[str, list[str]], dict[str, Any]]] = {

@@ -46,6 +46,17 @@ PINGS: dict[str, tuple[dict[str, Any], Any]] = {
     "four with one cause": (pings("abcde", lambda one, two: "ip" * (two == "e"), reason="r"), "abcde"),
     "five with one cause": (pings("abcdef", lambda one, two: "ip" * (two == "f"), reason="r"), "abcdef"),
     "all": (pings("abc", lambda _one, _two: "sriov"), "abc"),
+    "to one that sent nothing": (pings("abcd", lambda one, two: "ip" * (two == "d")) | {"d": []}, "abcd"),
+    "three directions": (
+        {"a": [ping("a", "b", "ip"), ping("a", "c", "ip")], "b": [ping("b", "a", "ip")], "c": []},
+        "abc",
+    ),
+    "two directions": ({"a": [ping("a", "b", "ip"), ping("a", "c", "ip")], "b": [], "c": []}, "abc"),
+    "24 hosts to one": ({h: [ping(h, "a")] for h in "abcdefghijklmnopqrstuvwx"}, "abcdefghijklmnopqrstuvwx"),
+    "25 hosts to one": ({h: [ping(h, "a")] for h in "abcdefghijklmnopqrstuvwxy"}, "abcdefghijklmnopqrstuvwxy"),
+    "no mapping": ({"a": [None], "b": [[]]}, "ab"),
+    "nothing in it": ({"a": [{}], "b": [ping("b", "a"), {}]}, "ab"),
+    "one more for another": ({"a": [ping("a", "b"), ping("b", "a")], "b": {}}, "ab"),
     "reasons that differ in addresses": (
         {
             "a": [
@@ -114,7 +125,6 @@ def rate(one: str, two: str, **changes: Any) -> dict[str, Any]:
     return {"pair": [one, two], "measured": {"r0": 97.54, "r1": None}, "ok": True, "msg": f"{one}-{two}", **changes}
 
 
-CHAIN = cabled_plan(3, closed=False)
 RATES: dict[str, tuple[list[Any], list[str]]] = {
     "nobody": ([], []),
     "one": ([], ["spark1"]),
@@ -139,6 +149,7 @@ RATES: dict[str, tuple[list[Any], list[str]]] = {
             {"measured": {"r0": "97"}},
             {"measured": {"r0": float("inf")}},
             {"measured": {"r0": True}},
+            {"measured": {"r0": 97, "r1": "97"}},
             {"measured": {}},
             {"measured": {"r0": 90, "r1": 5.5}},
             {"ok": 1},
@@ -148,14 +159,15 @@ RATES: dict[str, tuple[list[Any], list[str]]] = {
             {"more": 1},
         )
     },
-    "no mapping": ([None, 5, []], ["spark1", "spark2"]),
+    "no mapping": ([None, 5, [], {}], ["spark1", "spark2"]),
 }
 
 
 def test_the_verdicts_on_rates_and_the_rounds_are_those_that_are_stored() -> None:
+    chain = cabled_plan(3, closed=False)
     found = {}
     for name, (results, hosts) in RATES.items():
-        verdict = check_matrix.bandwidth_verdict(results, hosts, CHAIN)
+        verdict = check_matrix.bandwidth_verdict(results, hosts, chain)
         found[name] = f"{verdict['ok']}: {verdict['msg']}\n{verdict['table']}".replace("m" * 200, "").splitlines()
     found |= {f"{count} hosts": [str(one) for one in check_matrix.rounds("gfedcba"[:count])] for count in range(8)}
     for count in (3, 4):
@@ -194,53 +206,61 @@ def group(links: list[Any], count: int, **changes: Any) -> list[inventory.Machin
 SWITCH = [tuple((host, 0, half) for host in range(1, 5)) for half in (0, 1)]
 PAIR = cable((1, 0), (2, 0))
 GB10 = {"gb10_preflight": {"gpus": [{}, {"name": "NVIDIA B300"}]}}
-MACHINES: dict[str, list[inventory.Machine]] = {
-    "one": group([], 1),
-    "one B300": group([], 1, gb10_preflight={"gpus": [{"name": "NVIDIA B300 SXM"}]}),
-    "a GPU without a name": group([], 1, **GB10),
-    "no GPUs": group([], 1, gb10_preflight={"gpus": []}, gb10_cabling=None),
-    "two": group(PAIR, 2),
-    "two without cables": group([], 2),
-    "three on a switch": group([link[:3] for link in SWITCH], 3),
-    "four on a switch": group(SWITCH, 4),
-    "a ring in another order": [group(ring(4), 4)[index] for index in (0, 2, 1, 3)],
-    "nine in a ring": [group(ring(9), 9)[index] for index in (0, 2, 1, 3, 4, 5, 6, 7, 8)],
-    "a chain": [group(ring(3)[:-2], 3)[index] for index in (0, 2, 1)],
-    "one of another interface, network and user": [
-        *group(PAIR, 1),
-        machine(
-            2,
-            facts(2, *PAIR)["spark2"],
-            enP7s7=None,
-            wl_0={"device": "eth9", "ipv4": {"address": "10.0.0.2", "prefix": 16}},
-            env={"SUDO_USER": "you"},
-        ),
-    ],
-    "many VFs": group(PAIR, 2, gb10_pf_totalvfs={"a": 16, "b": 3, "c": 0, "d": None}),
-    "no VFs": group(PAIR, 2, gb10_pf_totalvfs=None, mounts=None, env={}, user_id=None),
-    "no names": group(PAIR, 2, hostname=None),
-    "names that mean all": group(PAIR, 1, hostname="localhost") + group(PAIR, 2)[1:],
-    "one name": group(PAIR, 2, hostname="x"),
-    "names of other letters": group(PAIR, 2, hostname="x_y"),
-    "no address": group(PAIR, 2, default_ipv4=None, interfaces=None),
-    "no prefix": group(PAIR, 2, default_ipv4={"address": "10.9.0.1"}, interfaces=[]),
-    "prefix 0": group(
-        PAIR, 2, interfaces=["enP7s7"], enP7s7={"device": "enP7s7", "ipv4": {"address": "10.0.0.1", "prefix": 0}}
-    ),
-    "read-only": group(
-        [],
-        1,
-        mounts=[
-            {"mount": f"/{options}", "size_available": 1, "options": options} for options in ("rw", "rw,ro", "rox")
+
+
+def all_machines() -> dict[str, list[inventory.Machine]]:
+    """Return machines by what is special about them; tests call it, so that they notice faults in it."""
+    return {
+        "one": group([], 1),
+        "one B300": group([], 1, gb10_preflight={"gpus": [{"name": "NVIDIA B300 SXM"}]}),
+        "a GPU without a name": group([], 1, **GB10),
+        "no GPUs": group([], 1, gb10_preflight={"gpus": []}, gb10_cabling=None),
+        "two": group(PAIR, 2),
+        "two without cables": group([], 2),
+        "three on a switch": group([link[:3] for link in SWITCH], 3),
+        "four on a switch": group(SWITCH, 4),
+        "a ring in another order": [group(ring(4), 4)[index] for index in (0, 2, 1, 3)],
+        "nine in a ring": [group(ring(9), 9)[index] for index in (0, 2, 1, 3, 4, 5, 6, 7, 8)],
+        "a chain": [group(ring(3)[:-2], 3)[index] for index in (0, 2, 1)],
+        "one of another interface, network and user": [
+            *group(PAIR, 1),
+            machine(
+                2,
+                facts(2, *PAIR)["spark2"],
+                enP7s7=None,
+                wl_0={"device": "eth9", "ipv4": {"address": "10.0.0.2", "prefix": 16}},
+                env={"SUDO_USER": "you"},
+            ),
         ],
-    ),
-    "a mount without a size": group([], 1, mounts=[{"mount": "/z"}, {"mount": "/y", "size_available": -1}, {}, None]),
-}
+        "many VFs": group(PAIR, 2, gb10_pf_totalvfs={"a": 16, "b": 3, "c": 0, "d": None}),
+        "no VFs": group(PAIR, 2, gb10_pf_totalvfs=None, mounts=None, env={}, user_id=None),
+        "no names": group(PAIR, 2, hostname=None),
+        "names that mean all": group(PAIR, 1, hostname="localhost") + group(PAIR, 2)[1:],
+        "one name": group(PAIR, 2, hostname="x"),
+        "names of other letters": group(PAIR, 1, hostname="x_y") + group(PAIR, 2)[1:],
+        "a second name that means all": group(PAIR, 1) + group(PAIR, 2, hostname="all")[1:],
+        "fewer VFs on the second": group(PAIR, 1, gb10_pf_totalvfs={"a": 2}) + group(PAIR, 2)[1:],
+        "no address": group(PAIR, 2, default_ipv4=None, interfaces=None),
+        "no prefix": group(PAIR, 2, default_ipv4={"address": "10.9.0.1"}, interfaces=[]),
+        "prefix 0": group(
+            PAIR, 2, interfaces=["enP7s7"], enP7s7={"device": "enP7s7", "ipv4": {"address": "10.0.0.1", "prefix": 0}}
+        ),
+        "read-only": group(
+            [],
+            1,
+            mounts=[
+                {"mount": f"/{options}", "size_available": 1, "options": options} for options in ("rw", "rw,ro", "rox")
+            ],
+        ),
+        "a mount without a size": group(
+            [], 1, mounts=[{"mount": "/z"}, {"mount": "/y", "size_available": -1}, {}, None]
+        ),
+    }
 
 
 def test_inventories_are_those_that_are_stored() -> None:
     found: dict[str, list[str]] = {}
-    for name, machines in MACHINES.items():
+    for name, machines in all_machines().items():
         files = inventory.render(inventory.compose(machines), json.dumps)
         lines = [repr(machines[0].free), *(line for text in files.values() for line in text.split("\n"))]
         found[name] = [line for line in lines if line not in found.get("one", ())]
@@ -261,7 +281,7 @@ FACTS: list[tuple[str, Any]] = [
     ),
     *(
         ("mounts", [{"mount": value, "size_available": 1}])
-        for value in ("", "/", "a", "/a/b.c", "/.a", "/a/", "/" + "a" * 300, "/\x07", 7, None)
+        for value in ("", "/", "a", "/a/b.c", "/.a", "/a/", "/" + "a" * 300, "/\x07", 7, ["/a"], None)
     ),
     *(("interfaces", value) for value in (None, [None, "a"], ["a" * 32], ["a" * 33], "a", {}, [7])),
     *(("gb10_pf_totalvfs", value) for value in ({"a": 1}, {"a b": 1}, {"a": "x"}, {7: 1}, [], {"a": None})),
@@ -284,6 +304,12 @@ FACTS: list[tuple[str, Any]] = [
     ("enP7s7", {"device": "a b"}),
     ("enP7s7", {"ipv4": {"prefix": 99}}),
     ("other", {"ipv4": {"prefix": 99}}),
+    ("mounts", [{"mount": "a"}, {"mount": "/a"}, {"mount": "/b"}]),
+    ("gb10_cabling", [{"name": "a"}, {"name": "b"}]),
+    ("interfaces", ["a", "b-1", "hostname"]),
+    ("interfaces", ["a"] * 20_001),
+    ("interfaces", ["a"] * 20_000),
+    ("gb10_pf_totalvfs", {f"a{number}": 1 for number in range(20_000)}),
 ]
 
 
@@ -293,12 +319,14 @@ def test_what_is_read_of_facts_is_what_is_stored() -> None:
         try:
             lines = [
                 f"{part}: {one}"
-                for part, one in inventory.reported("h", {"interfaces": ["enP7s7"], key: value}).items()
+                for part, one in inventory.reported(
+                    "h", {"interfaces": ["enP7s7"], "a": {"device": "a"}, "b_1": {"device": "b-1"}, key: value}
+                ).items()
                 if one not in ([], ["enP7s7"])
             ]
         except inventory.Refused as error:
             lines = [f"refused: {error}"]
-        found[f"{number} {key} {ascii(value)[:70]}"] = lines
+        found[f"{number} {key} {ascii(value)[:70]}"] = [line[:300] for line in lines]
     compare("inventory_facts", found)
 
 
@@ -321,7 +349,12 @@ PODS: dict[str, dict[str, Any]] = {
     "no annotations": {"metadata": {"name": "p", "uid": "u", "annotations": None}},
     "no networks": pod([]),
     "no list": pod({"a": 1}),
+    "a number": pod(5),
     "no JSON": pod("["),
+    "two as wanted": pod(
+        [NETWORK, {"name": "m", "interface": "net2", "ips": ["10.2.0.1/24"]}],
+        [{"interface": "net1", "ips": ["10.1.0.1"]}, {"interface": "net2", "ips": ["10.2.0.1"]}],
+    ),
     "too deep": pod("[" * 100_000),
     "no status": pod([NETWORK]),
     "as wanted": pod([NETWORK], [{"interface": "net1", "ips": ["10.1.0.1"]}]),
@@ -352,6 +385,7 @@ RESULTS: dict[str, list[dict[str, Any]]] = {
     "failed, then passed": [{"pod_uid": "u", "source": "10.1.0.1", "ok": ok} for ok in (False, True)],
     "passed, then failed": [{"pod_uid": "u", "source": "10.1.0.1", "ok": ok} for ok in (True, False)],
     "another pod": [{"pod_uid": "v", "source": "10.1.0.1", "ok": True}],
+    "the second address": [{"pod_uid": "u", "source": "10.1.0.2", "ok": True}],
     "both addresses": [{"pod_uid": "u", "source": f"10.1.0.{end}", "ok": True} for end in (1, 2)],
 }
 
@@ -360,12 +394,11 @@ def test_what_is_said_of_pods_is_what_is_stored(monkeypatch: pytest.MonkeyPatch)
     say_words(monkeypatch, attachments._RULES)
     found = {}
     for name, one in PODS.items():
-        held = {
-            node: sorted(names)
-            for node, names in attachments.attached_nads(
-                [one, {**pod([NETWORK | {"name": "o"}]), "spec": one.get("spec", {})}]
-            ).items()
-        }
+        other = {**pod([NETWORK | {"name": "o"}]), "spec": one.get("spec", {})}
+        held = [
+            {node: sorted(names) for node, names in attachments.attached_nads(pods).items()}
+            for pods in ([one], [one, other])
+        ]
         pinged = [said for said, results in RESULTS.items() if attachments.all_pinged([one], results)]
         both = [said for said, results in RESULTS.items() if attachments.all_pinged([pod([NETWORK]), one], results)]
         found[name] = [
