@@ -4,7 +4,9 @@
 
 from typing import Any
 
+import pytest
 import stored
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import GUARDED, INSTANCE, MODEL
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import rights, router
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import Access, render
@@ -154,3 +156,43 @@ def test_the_rights_are_those_that_were_approved() -> None:
         for case, secret, of in (("fallback of one node", True, []), ("restricted", False, subjects))
     }
     stored.compare("serving_rights", found)
+
+
+def offered(name: str, model: str = "m", **spec: Any) -> dict[str, Any]:
+    labels = {"labels": {INSTANCE: name, GUARDED: "true" if name < "c" else "false"}} if name else {}
+    meta = {"name": name, "namespace": "ns", **labels, **({"annotations": {MODEL: model}} if model else {})}
+    return {"metadata": meta, "spec": {"ports": [{"port": 30000}, {"port": 1}], **spec}}
+
+
+SERVICES = [
+    offered("d", ""),
+    offered("c", "n"),
+    offered("a"),
+    offered("b"),
+    offered(""),
+    offered("e", clusterIP="None"),
+]
+
+
+def test_a_gateway_takes_the_groups_and_refuses_the_keys_that_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored.say_words(monkeypatch)
+    found = {}
+    for groups in ([], ["a", "b"], ["b", "x", "y"], ["x"], ["c", "a"]):
+        chosen = router.members(SERVICES, groups)
+        given = [line for key in (True, False) for line in stored.said(router.findings(chosen, groups, key))]
+        found[f"groups {groups}"] = [
+            *map(str, chosen),
+            *given,
+            *router.worker_args(chosen),
+            router.revision("r", chosen),
+        ]
+    known = router.members(SERVICES, [])
+    for name, (own, members) in {**GATEWAYS, "with all": (router.Router(key=True), known)}.items():
+        live = router.deployment(own, members, "start")
+        found[f"staying in {name}"] = [
+            *(member.name for member in router.staying(live, [*MEMBERS, *known], "a")),
+            router.has_key(live),
+            *stored.flat(router.moved(live, known[:2])),
+            *stored.flat(router.moved(live, [])),
+        ]
+    stored.compare("serving_gateways", found)

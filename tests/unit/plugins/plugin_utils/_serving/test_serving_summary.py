@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe, outdated
 from serving_samples import plan
+from stored import compare
 
 PLAN = plan()
 
@@ -189,3 +190,89 @@ def test_a_group_is_outdated_when_any_rank_runs_another_revision() -> None:
     assert outdated([o for o in wanted if o["metadata"]["name"] != "gemma-4-31b-it-3"], wanted)
     bare = [{"kind": "StatefulSet", "metadata": {"name": "gemma-4-31b-it-0", "labels": {}}}]
     assert outdated(bare, wanted)
+
+
+def bare(name: str, rank: str | None, *beside: dict[str, Any], **container: Any) -> dict[str, Any]:
+    """Return a workload as the API may return it: what is empty is absent."""
+    labels = {"labels": {summary.RANK: rank}} if rank else {}
+    spec = {
+        "containers": [
+            {"name": "sglang", "image": "i", "command": ["python3", "a", "--b", "c", "d", "--e"], **container},
+            *beside,
+        ]
+    }
+    return {
+        "kind": "StatefulSet",
+        "metadata": {"name": name, **labels},
+        "spec": {"template": {"metadata": labels, "spec": spec}},
+    }
+
+
+def annotated(networks: Any) -> dict[str, Any]:
+    found = bare(
+        "g-2",
+        "2",
+        {"name": "other", "command": ["x", "--y", "z"]},
+        env=[{"name": "A"}],
+        resources={"b": {"d": 1, "c": 2}, "a": []},
+    )
+    found["spec"]["template"]["metadata"]["annotations"] = {summary.NETWORKS: json.dumps(networks)}
+    return found
+
+
+MANY: dict[str, Any] = {
+    "verdict": "ib",
+    "transport_class": "rdma",
+    "evidence": "channels",
+    "satisfied": True,
+    "evidence_files": ["a", "b"],
+    "counters": {"cables": {"a": 1500000, "b": 250000}},
+    "ranks": [
+        {"rank": 1, "channels": {"Socket": {"1": 2}, "IB": {"1": 4, "0": 2}}},
+        {"rank": 0, "verdict": "no"},
+        {"rank": 2},
+    ],
+}
+READ = [
+    {
+        "item": {"metadata": {"name": f"g-{n}-0"}, "spec": {"nodeName": "a"} if n else {}},
+        "log_lines": ["x", "y"] if n else [],
+    }
+    for n in (0, 1)
+]
+
+
+def test_what_is_said_about_running_groups_is_what_is_stored() -> None:
+    alone = plan({"nodes": 1, "tp": 1}, nodes=("b300",))
+    some = pods()[1:3]
+    some[0]["metadata"]["annotations"] = {
+        summary.NETWORK_STATUS: json.dumps([{"interface": "net2", "ips": "x"}, {"ips": []}])
+    }
+    del some[1]["metadata"]["annotations"]
+    other = [*some, {"metadata": {}}, {"metadata": {"labels": None}}]
+    theirs = plan(networks=({"name": "a", "namespace": "b"},))
+    waived = replace(PLAN, waived={"a": [], "b": []})
+    devices = {"spark1": [*DEVICES["spark1"], {"name": "x", "ports": [{"gids": []}, *DEVICES["spark1"][0]["ports"]]}]}
+    seen = {
+        "all": summary.summary(PLAN, pods(), FOUND, MTUS, MANY, SPEED, *CLUSTER),
+        "some": summary.summary(waived, other, FOUND, {2: {"net1": 1500}}, {"verdict": "x"}, {}, "~/a b", "c d"),
+        "one node": summary.summary(alone, [], {}, {}, {}, SPEED, "/a", "c"),
+        "networks of others": summary.summary(
+            theirs, pods(), {}, MTUS, {"ranks": None, "satisfied": True}, {}, *CLUSTER
+        ),
+        "GIDs": [f"{key} {index}" for key, index in summary.gids(devices | {"spark2": DEVICES["spark2"]}).items()],
+        "image": summary.judged({"verdict": "rejected"})
+        + summary.judged({"verdict": "a", "seconds": 1.6, "message": "m"}),
+        "logs": summary.shown_logs(READ, "ns", *CLUSTER),
+        "no logs": summary.shown_logs([], "ns", *CLUSTER),
+        "ranks": describe(
+            [
+                bare("g-10", "10"),
+                annotated([{"interface": "a", "name": "n", "ips": ["1", "2"]}, {"ips": "x"}]),
+                bare("g", None),
+                bare("g-x", "x"),
+            ]
+        ).splitlines(),
+        "none": describe([bare("g", None)]).splitlines(),
+    }
+    compare("serving_summaries", seen)
