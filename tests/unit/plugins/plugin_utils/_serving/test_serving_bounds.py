@@ -239,7 +239,7 @@ CASES: dict[str, Case] = {
 
 def told(plan: Plan, findings: list[Finding]) -> Iterator[str]:
     yield from said(findings)
-    yield json.dumps([plan.as_dict()[key] for key in ("expect", "rendezvous", "mtu", "gpu", "cables")])
+    yield json.dumps({key: value for key, value in plan.as_dict().items() if key not in ("ranks", "memory")})
     for rank in plan.as_dict()["ranks"]:
         rank["networks"] = [f"{n['namespace']}/{n['name']} {n['ips']} {n['rdma_device']}" for n in rank["networks"]]
         yield json.dumps({key: value for key, value in rank.items() if key not in ("argv", "name", "pod")})

@@ -3,6 +3,7 @@
 """Compare what is planned for options of an inventory, and what it needs of the nodes, with what is stored."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from stored import compare, said, say_words
 
 NODES = [f"spark{number}" for number in range(1, 5)]
 GEMMA = (PROFILES / "gemma-4-31b-it.yml").read_text(encoding="utf-8")
-LOCAL = GEMMA.replace("repo: google/gemma-4-31B-it", "repo: my/own\n  path: /srv/own")
+LOCAL = GEMMA.replace("repo: google/gemma-4-31B-it", "repo: my/own\n  path: /srv/own") + "swap_gib: 48\n"
 UNKNOWN = [{"name": name} for name in ("rail0", "o/rail1", "", None)] + [
     {"name": "a", "resource": "r/v"},
     {"resources": 1},
@@ -68,6 +69,8 @@ CASES: dict[str, dict[str, Any]] = {
     "without a default, preset": {"profile": "asking", "preset": "current"},
     "broken": {"profile": "broken"},
     "odd environment": {"preset": "current", "env": {"NCCL_IB_TC": "x", "NCCL_IB_SL": "", "NCCL_ZZZZZZZZ": "1"}},
+    "broken, preset": {"profile": "broken", "preset": "current"},
+    "wrong world": {"preset": "current", "overrides": {"topology": {"nodes": 4, "tp": 3}, "env": {"B": "1"}}},
     "B300": {
         "profile": "gemma-4-26b-a4b-it-b300",
         "preset": "mtp",
@@ -85,7 +88,9 @@ NEEDED = ("fallback", "fallback of a mistake", "two nodes of a preset for four",
 def brief(findings: Iterable[Finding]) -> list[str]:
     """Return the findings; of those that other packages make only what they are about."""
     known = [
-        one if one.rule.startswith("serving.") else Finding(one.severity, one.rule, one.key, None, "", "")
+        replace(one, reason=f"{one.reason} {one.remedy}".strip())
+        if one.rule.startswith("serving.")
+        else Finding(one.severity, one.rule, one.key, None, "", "")
         for one in findings
     ]
     return said(known)
@@ -108,6 +113,9 @@ def test_plans_for_options_are_those_that_are_stored(tmp_path: Path, monkeypatch
         options = role_values("serving_plan", profile_dirs=[str(tmp_path)], **own)
         options |= {"fabric": fabric(), "candidates": NODES, "taken": []} | more
         fact, findings, done = plan_serving(options, full=name == "fallback")
+        head = (fact["ranks"] or [{}])[0]
+        fewer = next(iter(fact.get("fallback", {}).get("plans", {}).values()), {"ranks": [{}]})["ranks"][0]
+        done += [f"{key}: {rank.get(key)}" for rank in (head, fewer) for key in ("env", "argv", "networks")]
         kept = [f"{key}: {fact.get(key)}" for key in ("models", "revisions", "paths", "waived")]
         lines = [*done, *brief(findings), *kept, *([str(find_needs(options))] if name in NEEDED else [])]
         found[name] = [line.replace(str(tmp_path), "DIR") for line in lines if not line.startswith(OTHERS)]

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare all objects of a few groups, and of the gateway, with stored ones: an object has no line that nobody saw."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,15 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import right
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import Access, render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load, Patch
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_fallback, plan_group
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import (
+    PodOptions,
+    cache_env,
+    cache_key,
+    launch_key,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import describe
 from ring_samples import cabled_plan
-from serving_samples import fabric, profile, settings
+from serving_samples import fabric, plan, profile, settings
 
 OWNER = Owner(["pull"], {"queue": "llm"}, {"cost": "a"}, "low", "kai")
 PEERS = ({"podSelector": {"matchLabels": {"app": "chat"}}}, {"namespaceSelector": {}})
@@ -58,13 +64,13 @@ def group(
     names = tuple(f"spark{number}" for number in range(1, nodes + 1))
     given = {"nodes": nodes, "tp": nodes, "nccl": "2.30.7", **(of_profile or {})}
     own = settings(**{"instance": "g", "nodes": names, "models_dir": ""} | of_settings)
-    plan, findings = plan_group(of_fabric or fabric(), profile(**given), own)
-    assert plan.ranks, findings
+    planned, findings = plan_group(of_fabric or fabric(), profile(**given), own)
+    assert planned.ranks, findings
     of_fallback = profile(**given | {"preset": "fewer", "nodes": fewer, "tp": fewer})
     fallback = plan_fallback(of_fabric or fabric(), of_fallback, profile(**given), own, 600, 300)[0] if fewer else None
     files, programs = {"b.py": "b\n", "a.py": "a\n"}, {"gb10/_pod/b.py": "b\n", "gb10/a.py": "a\n"}
-    patches = {f"{patch.name}.py": "p\n" for patch in plan.patches if patch.needed}
-    return render(plan, PodOptions(**(options or {})), files, patches, access, programs, fallback, programs)
+    patches = {f"{patch.name}.py": "p\n" for patch in planned.patches if patch.needed}
+    return render(planned, PodOptions(**(options or {})), files, patches, access, programs, fallback, programs)
 
 
 SHARED = {"load": Load(weights=14.6, fraction=0.8, least=103.0, most=109.0), "swap_gib": 48, "stuck_after": 300}
@@ -146,7 +152,13 @@ def test_all_objects_are_those_that_were_approved() -> None:
 
 
 def test_a_group_is_described_with_everything_that_its_ranks_are_told() -> None:
-    stored.compare("serving_described", {"all options": describe(group(**CASES["all options"])).splitlines()})
+    own = plan(SHARED)
+    pinned = replace(own, image="i@sha256:0", rdma_mode="restricted")
+    sized = replace(own.ranks[0], argv=("a", "--mem-fraction-static", "1", "--b", "--max-total-tokens", "2", "c"))
+    keys = [cache_key(one, arch, "id:1") for one in (own, pinned) for arch in ("arm64", "")]
+    keys += [launch_key(replace(own, ranks=(rank, *own.ranks[1:]))) for rank in (own.ranks[0], sized)]
+    described = describe(group(**CASES["all options"])).splitlines()
+    stored.compare("serving_described", {"all options": described, "keys": keys, "variables": cache_env().items()})
 
 
 def test_the_rights_are_those_that_were_approved() -> None:
