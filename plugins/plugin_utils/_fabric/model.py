@@ -15,7 +15,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from itertools import combinations
 from typing import Any, Literal, TypeAlias, get_args
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import port_stem
 
 Rails: TypeAlias = "Mapping[str, Sequence[str]]"
@@ -81,9 +80,9 @@ class Rail:
     index: int
     pf: str
     network: IPv4Network
-    network6: IPv6Network | None = None
-    pf_rdma: str | None = None
-    hosts: tuple[str, ...] | None = None
+    network6: IPv6Network | None
+    pf_rdma: str | None
+    hosts: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,9 @@ class Port:
     name: str
     rdma_device: str
     vf_count: int
-    total_vfs: int | None = None
-    max_mtu: int | None = None
-    pci: str | None = None
+    total_vfs: int | None
+    max_mtu: int | None
+    pci: str | None
 
     @property
     def key(self) -> str:
@@ -115,9 +114,9 @@ class Host:
     name: str
     node_id: int
     ports: tuple[Port, ...]
-    management_interface: str | None = None
-    management_address: str | None = None
-    management_port: str = ""
+    management_interface: str | None
+    management_address: str | None
+    management_port: str
 
 
 @dataclass(frozen=True)
@@ -126,18 +125,18 @@ class Fabric:
 
     hosts: tuple[Host, ...]
     rails: tuple[Rail, ...]
-    mtu: int = DEFAULT_MTU
-    scheme: Scheme = "subnet-per-vf"
-    topology: Topology = "switch"
-    transit: bool = False
-    subnet_prefix: int = 24
-    mac_seed: str = "gb10"
-    management_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    mtu: int
+    scheme: Scheme
+    topology: Topology
+    transit: bool
+    subnet_prefix: int
+    mac_seed: str
+    management_networks: tuple[IPv4Network | IPv6Network, ...]
     # each with the variable that sets it
-    cluster_networks: tuple[tuple[str, IPv4Network | IPv6Network], ...] = ()
-    reserved: tuple[str, ...] = ()
+    cluster_networks: tuple[tuple[str, IPv4Network | IPv6Network], ...]
+    reserved: tuple[str, ...]
     # hosts that are left out, because their number is missing or invalid
-    unnumbered: int = 0
+    unnumbered: int
 
     def slot_prefix(self, rail: Rail) -> int:
         """Return the prefix of the block of one VF index of ``rail``; a smaller rail block is one such block."""

@@ -59,6 +59,9 @@ BOUNDS: dict[str, Break] = {
         rail(0, network="10.100.0.0/24"),
         rail(1, network="10.101.0.0/23"),
     ),
+    "too many VFs on the last host": all_of(
+        rail(0, network="10.100.0.0/22"), host("gb10_pf_totalvfs", dict.fromkeys(PFS, 5))
+    ),
     "a small block and no host": all_of(group("gb10_node_id", None), rail(0, network="10.100.0.0/29")),
     "too few addresses": all_of(rail(0, network="10.100.0.0/29"), host("gb10_node_id", 9)),
     "few addresses": all_of(

@@ -221,6 +221,13 @@ def all_machines() -> dict[str, list[inventory.Machine]]:
         "four on a switch": group(SWITCH, 4),
         "a ring in another order": [group(ring(4), 4)[index] for index in (0, 2, 1, 3)],
         "nine in a ring": [group(ring(9), 9)[index] for index in (0, 2, 1, 3, 4, 5, 6, 7, 8)],
+        "eight in a ring": [group(ring(8), 8)[index] for index in (0, 2, 1, 3, 4, 5, 6, 7)],
+        "three, the first without a cable": group(cable((2, 0), (3, 0)), 3),
+        "two B300": group(PAIR, 2, gb10_preflight={"gpus": [{"name": "NVIDIA B300 SXM"}]}),
+        "mounts of one": group(PAIR, 1) + group(PAIR, 2, mounts=[{"mount": "/", "size_available": 1}])[1:],
+        "a full mount of one": group(PAIR, 1)
+        + group(PAIR, 2, mounts=[{"mount": m, "size_available": s} for m, s in (("/data", 1), ("/", 2))])[1:],
+        "mounts of the system": group([], 1, mounts=[{"mount": m, "size_available": 9} for m in ("/usr", "/var/x")]),
         "a chain": [group(ring(3)[:-2], 3)[index] for index in (0, 2, 1)],
         "one of another interface, network and user": [
             *group(PAIR, 1),
@@ -234,6 +241,8 @@ def all_machines() -> dict[str, list[inventory.Machine]]:
         ],
         "many VFs": group(PAIR, 2, gb10_pf_totalvfs={"a": 16, "b": 3, "c": 0, "d": None}),
         "no VFs": group(PAIR, 2, gb10_pf_totalvfs=None, mounts=None, env={}, user_id=None),
+        "one without a name": group([], 1, hostname=None, env={"SUDO_USER": "you"}),
+        "a prefix without an address": group([], 1, default_ipv4={"prefix": 20}, interfaces=[]),
         "no names": group(PAIR, 2, hostname=None),
         "names that mean all": group(PAIR, 1, hostname="localhost") + group(PAIR, 2)[1:],
         "one name": group(PAIR, 2, hostname="x"),
@@ -249,7 +258,8 @@ def all_machines() -> dict[str, list[inventory.Machine]]:
             [],
             1,
             mounts=[
-                {"mount": f"/{options}", "size_available": 1, "options": options} for options in ("rw", "rw,ro", "rox")
+                {"mount": f"/m{number}", "size_available": 1, "options": options}
+                for number, options in enumerate(("ro,rw", "rw,ro", "rox", None))
             ],
         ),
         "a mount without a size": group(
