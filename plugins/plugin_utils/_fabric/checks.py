@@ -74,11 +74,11 @@ def _check_sizes(fabric: Fabric) -> Iterator[Finding]:
         if without_hosts(fabric, rail):
             highest = max(host.node_id for host in fabric.hosts)
             # Two addresses of each subnet are no host's.
-            wanted = max(0, min(prefix, 32 - (highest + 1).bit_length()) - indices)
+            wanted = min(prefix, 32 - (highest + 1).bit_length()) - indices
             words = {"highest": highest, "vfs": vfs, "wanted": wanted}
             yield _of_rail("fabric.network.too_small/hosts", rail, "network", rail.network, **words)
         elif vfs > room:
-            size = {"prefix": fabric.slot_prefix(rail), "wanted": max(0, prefix - indices)}
+            size = {"prefix": fabric.slot_prefix(rail), "wanted": prefix - indices}
             yield _of_rail(
                 "fabric.network.too_small/indices", rail, "network", rail.network, room=room, vfs=vfs, **size
             )

@@ -62,6 +62,12 @@ BOUNDS: dict[str, Break] = {
     "too many VFs on the last host": all_of(
         rail(0, network="10.100.0.0/22"), host("gb10_pf_totalvfs", dict.fromkeys(PFS, 5))
     ),
+    "one VF in one /64": all_of(group("gb10_fabric_vf_count", 1), rail(0, network6="fd00:1::/64")),
+    "a small block of nobody": rail(0, network="10.100.0.0/31", hosts=[]),
+    "a small block for one VF": all_of(group("gb10_fabric_vf_count", 1), rail(0, network="10.100.0.0/30")),
+    "the largest subnets, IDs and VF counts": all_of(
+        group("gb10_fabric_subnet_prefix", 16), host("gb10_node_id", 65534), group("gb10_fabric_vf_count", 127)
+    ),
     "a small block and no host": all_of(group("gb10_node_id", None), rail(0, network="10.100.0.0/29")),
     "too few addresses": all_of(rail(0, network="10.100.0.0/29"), host("gb10_node_id", 9)),
     "few addresses": all_of(
@@ -174,6 +180,7 @@ BOUNDS: dict[str, Break] = {
     ),
     "no values of one": all_of(*(host(key, None) for key in ("gb10_fabric_rails", "gb10_node_id", "ansible_host"))),
 }
+SMALL = [{"name": "rail0", "pf": "enp1s0f0np0", "network": "10.100.0.0/29"}]
 SHAPES: dict[str, Variables] = {
     "no hosts": {},
     "one host": fabric(1),
@@ -190,6 +197,10 @@ SHAPES: dict[str, Variables] = {
     "five of one id": fabric(5, gb10_node_id=1, ansible_host="h"),
     "15 hosts in small subnets": fabric(15, gb10_fabric_subnet_prefix=28),
     "14 hosts in small subnets": fabric(14, gb10_fabric_subnet_prefix=28),
+    **{
+        f"{count} hosts in a block for 6": fabric(count, gb10_fabric_subnet_prefix=29, gb10_fabric_rails=SMALL)
+        for count in (6, 7, 14, 15)
+    },
     "transit in a ring": cabled(4, gb10_fabric_transit=True, gb10_fabric_vf_count=1, gb10_fabric_subnet_prefix=17),
     "transit without room": cabled(4, gb10_fabric_transit=True, gb10_fabric_vf_count=2, gb10_fabric_subnet_prefix=17),
     "transit in one subnet": cabled(4, gb10_fabric_transit="True", gb10_fabric_scheme="subnet-per-rail"),
