@@ -136,7 +136,7 @@ def test_what_prevents_a_measurement_is_named() -> None:
     ]
     wrong, silent, metrics, refused, checked = acted(*tasks)
     assert "concurrency found in workloads" in wrong["msg"]
-    assert "Is this the server's URL?" in silent["msg"]
+    assert "Correct bench_url, or name the model with bench_model" in silent["msg"]
     assert metrics["cells"][0]["status"] == "infrastructure" and "--enable-metrics" in metrics["msg"]
     assert (refused["failed"], refused["cells"][0]["status"]) == (True, "infrastructure")
     assert (checked["skipped"], checked["msg"]) == (True, "1 cells would be measured")
