@@ -98,7 +98,7 @@ def without_hosts(fabric: Fabric, rail: Rail) -> bool:
 
 def _check_rails(fabric: Fabric) -> Iterator[Finding]:
     for (first, _key, one), (second, key, other) in combinations(_blocks(fabric), 2):
-        if first.name == second.name or not _overlap(one, other):
+        if not _overlap(one, other):
             continue
         if one == other:
             yield _of_rail("fabric.network.same", second, key, other, other=first.name)

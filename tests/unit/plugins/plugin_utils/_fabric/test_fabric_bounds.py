@@ -68,7 +68,7 @@ BOUNDS: dict[str, Break] = {
     "the largest subnets, IDs and VF counts": all_of(
         group("gb10_fabric_subnet_prefix", 16), host("gb10_node_id", 65534), group("gb10_fabric_vf_count", 127)
     ),
-    "a small block and no host": all_of(group("gb10_node_id", None), rail(0, network="10.100.0.0/29")),
+    "a small block and no host": all_of(group("gb10_node_id", None), rail(0, network="10.100.0.0/32")),
     "too few addresses": all_of(rail(0, network="10.100.0.0/29"), host("gb10_node_id", 9)),
     "few addresses": all_of(
         group("gb10_fabric_vf_count", 1), rail(0, network="10.100.0.0/29"), host("gb10_node_id", 6)
