@@ -377,7 +377,7 @@ def execute(state: State, change: Change, differences: Callable[[], list[str]], 
     except (system.HostError, OSError) as error:
         abandon(state, manifest)
         raise system.HostError(
-            f"The undo could not be prepared, so nothing was changed: {system.explain(error)}"
+            f"The undo could not be prepared, so the network was not changed: {system.explain(error)}"
         ) from error
     try:
         trouble = switch(change, staged)
