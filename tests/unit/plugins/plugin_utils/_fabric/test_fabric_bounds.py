@@ -62,6 +62,9 @@ BOUNDS: dict[str, Break] = {
     "too many VFs on the last host": all_of(
         rail(0, network="10.100.0.0/22"), host("gb10_pf_totalvfs", dict.fromkeys(PFS, 5))
     ),
+    "subnets of /30": group("gb10_fabric_subnet_prefix", 30),
+    "a key like two others": group("gb10_fabric_rails", [{"name": "a", "pf": "enp1s0f0np0", "network66": "fd00::/48"}]),
+    "two management networks in a block": group("gb10_management_networks", ["10.100.0.0/24", "10.100.9.0/24"]),
     "one VF in one /64": all_of(group("gb10_fabric_vf_count", 1), rail(0, network6="fd00:1::/64")),
     "a small block of nobody": rail(0, network="10.100.0.0/31", hosts=[]),
     "a small block for one VF": all_of(group("gb10_fabric_vf_count", 1), rail(0, network="10.100.0.0/30")),
