@@ -209,6 +209,7 @@ class Trial:
         if session.testsfailed:
             return None  # pytest reports what it could not collect
         items = session.items
+        gc.unfreeze()  # conftest.py freezes what the collection made, and gc.get_objects() leaves that out
         self._functions = functions_of(self._package)
         gc.freeze()
         if run_apart(lambda: self._run(items, self._lines), self._scratch, LONGEST_S) != 0:

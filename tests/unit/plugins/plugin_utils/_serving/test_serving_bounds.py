@@ -164,6 +164,11 @@ CASES: dict[str, Case] = {
             }
         },
     ),
+    "environment of both": (
+        fabric(),
+        {"env": {"NCCL_IB_HCA": "a"}},
+        {"env": {"NCCL_IB_HCA": "b"}, "platform": "other"},
+    ),
     "code": (
         fabric(),
         {"argv": ("--trust-remote-code",), "revisions": {"a": "main", "b": "0" * 40, "c": "0" * 41}},
