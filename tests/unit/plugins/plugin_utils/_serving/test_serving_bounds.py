@@ -70,8 +70,8 @@ def mesh(count: int, names: dict[int, list[str]] | None = None) -> dict[str, Any
     return {"schema": 1, "mtu": 4200, "hosts": hosts, "findings": []}
 
 
-# The devices of each host in the order of its cables, so that both ends of each cable have the same number.
-COLOURS = {1: ["a", "b", "c"], 2: ["a", "c", "b"], 3: ["b", "c", "a"], 4: ["c", "b", "a"]}
+# Three ports of one NIC, which NCCL can join.
+PORTS = {number: [f"rocep1s0f{port}v0" for port in range(3)] for number in range(1, 5)}
 
 
 def of(nodes: str, tp: int = 0, pp: int = 1, **values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -236,8 +236,8 @@ CASES: dict[str, Case] = {
         *of("123"),
     ),
     "mesh of three": (mesh(3), *of("123")),
-    "mesh of four": (mesh(4, COLOURS), *of("1234")),
-    "mesh of four, stages": (mesh(4, COLOURS), *of("1234", tp=2, pp=2)),
+    "mesh of four": (mesh(4, PORTS), *of("1234")),
+    "mesh of four, stages": (mesh(4, PORTS), *of("1234", tp=2, pp=2)),
     "mesh of three, other names": (mesh(3, {2: ["b", "a"], 3: ["a", "b"]}), *of("123")),
 }
 
