@@ -207,6 +207,7 @@ SHAPES: dict[str, Variables] = {
     "transit in a ring": cabled(4, gb10_fabric_transit=True, gb10_fabric_vf_count=1, gb10_fabric_subnet_prefix=17),
     "transit without room": cabled(4, gb10_fabric_transit=True, gb10_fabric_vf_count=2, gb10_fabric_subnet_prefix=17),
     "transit in one subnet": cabled(4, gb10_fabric_transit="True", gb10_fabric_scheme="subnet-per-rail"),
+    "transit in a ring of three": cabled(3, gb10_fabric_transit=True, gb10_fabric_vf_count=1),
     "transit on a switch": fabric(2, gb10_fabric_transit=True),
 }
 
