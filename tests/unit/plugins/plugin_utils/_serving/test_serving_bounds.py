@@ -116,7 +116,7 @@ CASES: dict[str, Case] = {
     ),
     "one node": (
         {},
-        {"nodes": 1, "tp": 2},
+        {"nodes": 1, "tp": 2, "models": ("org/a",)},
         {"nodes": ("a",), "gpus_per_node": 2, "rdma_mode": "none", "networks": THEIRS},
     ),
     "sockets": (fabric(), {}, {"transport": "socket", "rdma_mode": "restricted", "rdma_resources": ("rdma/a",)}),
