@@ -35,6 +35,13 @@ def test_an_example_is_planned_as_it_stands(example: str) -> None:
     assert "10.100." in done.stdout or example != "2x-gb10-direct"
 
 
+def test_a_run_of_site_shows_no_plan_unless_the_inventory_says_so() -> None:
+    part = ("-e", json.dumps({"stage_of_site": True}))
+    done = play(ROOT / "playbooks" / "plan.yml", "-i", "inventory/2x-gb10-direct", *part)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10.100." not in done.stdout
+
+
 def test_numbers_are_integers_to_a_preset_hosts_keep_facts_of_their_own_and_the_plan_is_shown(tmp_path: Path) -> None:
     later = {
         "hosts": "gb10_nodes",
@@ -108,14 +115,13 @@ def refusing(tmp_path: Path) -> str:
     return json.dumps({"gb10_kubeconfig": "/nonexistent", "ansible_ssh_executable": str(ssh)})
 
 
-def test_the_tag_plan_alone_contacts_no_host_and_shows_no_plan(refusing: str, tmp_path: Path) -> None:
+def test_the_tag_plan_alone_contacts_no_host_and_shows_the_plan(refusing: str, tmp_path: Path) -> None:
     done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/2x-gb10-direct", "--tags", "plan", "-e", refusing)
     assert not (tmp_path / "called").exists()
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Group qwen3-8-flash-next is planned") == 1
     assert done.stdout.count("2 hosts, 2 rails, 8 VFs, 4 NADs") == 1
-    # As a part of site, the plan is shown only if the inventory says so.
-    assert "10.100." not in done.stdout
+    assert "10.100." in done.stdout
 
 
 @pytest.mark.parametrize(("playbook", "tags"), [("site", ["--tags", "plan,preflight"]), ("models", [])])
