@@ -219,11 +219,14 @@ def _socket_owners(proc: Path, inodes: set[str]) -> dict[str, str]:
     owners: dict[str, str] = {}
     for process in proc.glob("[0-9]*"):
         try:
-            targets = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
+            entries = list((process / "fd").iterdir())
         except OSError:  # the process ended in the meantime
             continue
-        for target in targets:
-            match = _SOCKET.fullmatch(target)
+        for entry in entries:
+            try:
+                match = _SOCKET.fullmatch(str(entry.readlink()))
+            except OSError:  # K3s opens and closes files all the time
+                continue
             if match and match["inode"] in inodes:
                 owners[match["inode"]] = read_text(process / "comm") or process.name
     return owners

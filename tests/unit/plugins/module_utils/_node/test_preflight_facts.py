@@ -266,6 +266,8 @@ def test_the_default_routes_are_those_of_both_families_in_their_order(host: Host
 def test_listeners_of_both_families_are_read_with_or_without_their_process(host: Host) -> None:
     line = "   0: 00000000000000000000000000000000:192B 0:0 0A 0:0 00:0 0 0 0 {} 1 x"
     write(host.top / "proc/net/tcp6", "\n".join(["head", line.format(5000), "odd", line.format(5001)]))
+    # A file that the process closes meanwhile can no longer be read as a link; its other ones are its own all the same.
+    (host.top / "proc/77/fd/0").write_text("")
     (host.top / "proc/77/fd/4").symlink_to("/dev/null")
     (host.top / "proc/77/fd/5").symlink_to("socket:[9999]")
     (host.top / "proc/77/fd/6").symlink_to("socket:[5001]")
