@@ -205,7 +205,7 @@ def test_a_second_group_on_the_same_gpus_is_refused_until_they_are_shared(cluste
     cluster.play("serve", instance="one")
     two = {"instance": "two", "vf_index": 1}
     refusal = " ".join(cluster.play("serve", check=False, **two).split())
-    assert "nothing was changed" in refusal
+    assert "no group was changed" in refusal
     for rank, node in enumerate(("spark1", "spark2")):
         assert f"rank {rank} on {node}: nvidia.com/gpu: the node offers 1, the rank needs 1" in refusal
         assert f"pod gb10-serving/one-{rank}-0 holds 1" in refusal

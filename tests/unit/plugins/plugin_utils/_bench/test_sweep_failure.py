@@ -46,7 +46,7 @@ def test_a_known_failure_is_classified_with_its_line(kind: str) -> None:
             "infrastructure",
             "rank 0: pod g-0-0 on no node yet: not scheduled: 0/5 nodes are available: 1 Insufficient x",
         ),
-        ("infrastructure", "Group g can't start in namespace gb10-serving; nothing was changed."),
+        ("infrastructure", "Group g can't start in namespace gb10-serving; no group was changed."),
         ("infrastructure", "error: vf_index = 0: instance one holds the VFs of this index [serving.vf.taken]"),
         ("nccl", "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3500"),
     ],

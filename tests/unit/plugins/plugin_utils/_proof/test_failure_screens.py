@@ -104,7 +104,7 @@ def missing_nad() -> str:
     """Return what serve ends with if a network that the pods of four nodes need is missing (lab/faults/missing-nad)."""
     there = [{"metadata": {"name": name}} for name in ("gb10-rail0-vf0", "gb10-rail0-vf1", "gb10-rail1-vf1")]
     found = obstacles(plan(), there, (), unread=["nodes"])
-    text = f"Group {GROUP} can't start in namespace gb10-serving; nothing was changed"
+    text = f"Group {GROUP} can't start in namespace gb10-serving; no group was changed"
     return held(refusal({"msg": text, "findings": as_dicts(found), "report": render_findings(found, WIDTH)}))
 
 
