@@ -45,7 +45,7 @@ class File:
     def __post_init__(self) -> None:
         if not is_inside(self.name):
             raise ListingError(f"the listing names {_shown(self.name)}, which is no file in the model's directory")
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or not 0 <= self.size < 2**50:
+        if not isinstance(self.size, int) or not 0 <= self.size < 2**50:
             raise ListingError(f"{self.name} has {_shown(self.size)} as its size")
         if not isinstance(self.digest, str) or not _DIGEST.fullmatch(self.digest) or self.algorithm not in ALGORITHMS:
             raise ListingError(f"{self.name} has {_shown(self.digest)} ({_shown(self.algorithm)}) as its digest")

@@ -16,11 +16,14 @@ from model_transfers import COMMIT, FILES, REPO, SECRET, Node, address, free_por
 
 BIG = "a.safetensors"
 PATH = f"/{REPO}/resolve/{COMMIT}/"
+OWN = [address(1), address(4)]
 
 
-def ask(node: Node, path: str, source: str = address(2), token: str = SECRET, **more: str) -> tuple[int, bytes]:
+def ask(
+    node: Node, path: str, source: str = address(2), token: str = SECRET, to: str = address(1), **more: str
+) -> tuple[int, bytes]:
     """Ask a node as another one; return status and content."""
-    connection = http.client.HTTPConnection(address(1), node.port, timeout=5, source_address=(source, 0))
+    connection = http.client.HTTPConnection(to, node.port, timeout=5, source_address=(source, 0))
     try:
         method = more.pop("method", "GET")
         connection.request(method, path, headers={"Authorization": f"Bearer {token}", **more})
@@ -46,14 +49,14 @@ def process(tmp_path: Path) -> Iterator[Path]:
 
 def launch(tmp_path: Path, process: Path) -> tuple[Node, int]:
     node = Node(tmp_path, 1, [2], free_port(), FILES)
-    node.serving.bind([address(1)], node.port)
+    node.serving.bind(OWN, node.port)
     share.start(process, node.serving, 600, 600)
     return node, int(process.read_text())
 
 
 def test_the_process_is_no_child_serves_and_ends_when_it_is_asked_to(tmp_path: Path, process: Path) -> None:
     node, pid = launch(tmp_path, process)
-    assert ask(node, PATH + BIG) == (200, FILES[BIG])
+    assert [ask(node, PATH + BIG, to=where) for where in OWN] == [(200, FILES[BIG])] * 2
     assert os.getpgid(pid) not in (os.getpgid(0), 0)
     assert all(SECRET not in Path(f"/proc/{pid}/{name}").read_text(errors="replace") for name in ("cmdline", "environ"))
     with pytest.raises(OSError, match=f"process {pid} serves models"):
@@ -150,8 +153,8 @@ def test_a_port_in_use_closes_the_other_servers(tmp_path: Path) -> None:
         other.bind((address(9), node.port))
         other.listen()
         with pytest.raises(OSError, match="in use"):
-            node.serving.bind([address(1), address(9)], node.port)
-    assert not opens(address(1), node.port)
+            node.serving.bind([*OWN, address(9)], node.port)
+    assert not any(opens(where, node.port) for where in OWN)
 
 
 @pytest.mark.parametrize(("orphan", "longest"), [(0.01, 600), (600, 0.01)])
@@ -159,9 +162,18 @@ def test_the_port_closes_when_nobody_asks_any_more_and_after_the_time_of_a_trans
     tmp_path: Path, orphan: float, longest: float
 ) -> None:
     node = Node(tmp_path, 1, [2], free_port())
-    node.serving.bind([address(1)], node.port)
+    node.serving.bind(OWN, node.port)
     node.serving.run(orphan, longest)
-    assert not opens(address(1), node.port)
+    assert not any(opens(where, node.port) for where in OWN)
+
+
+def test_a_file_that_was_cut_meanwhile_ends_the_answer(server: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = (server.directory / "config.json").read_bytes()
+    monkeypatch.setattr(share.Item, "is_here", lambda _item: True)
+    (server.directory / "config.json").write_bytes(whole[:1])
+    with pytest.raises(http.client.IncompleteRead):
+        ask(server, PATH + "config.json")
+    (server.directory / "config.json").write_bytes(whole)
 
 
 # -- clients that stall ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import share, store
-from model_transfers import FILES, REPO, Hub, Node, free_port
+from model_transfers import FILES, REPO, Hub, Node, free_port, model
 
 TOTAL = sum(map(len, FILES.values()))
 BIG = "a.safetensors"
@@ -148,6 +148,14 @@ def test_the_next_slice_goes_on_where_the_time_was_over(make: Make, hub: Hub) ->
     second = node.slice(hub.url, first.progress)
     assert second.run(second.missing(), 2, 120)
     assert node.is_whole()
+
+
+def test_one_slice_fetches_the_files_of_two_models(make: Make, hub: Hub) -> None:
+    node = make(1, [])
+    second = node.directory.with_name("org--second")
+    node.items += share.items_of([model(second)])
+    assert node.get(hub.url).progress.hub_bytes == 2 * TOTAL
+    assert [store.read_marker(where)["complete"] for where in (node.directory, second)] == [True, True]
 
 
 def test_a_damaged_copy_is_refused_and_another_source_is_used(make: Make) -> None:

@@ -170,7 +170,10 @@ def test_a_cable_between_the_same_cages_is_refused_in_a_ring_and_served_between_
 
 @pytest.mark.parametrize("count", [4, 6])
 def test_a_ring_whose_cables_all_join_the_same_cages_takes_the_ports_of_a_nic_as_one(count: int) -> None:
-    plan, findings = group(alike(count), *range(1, count + 1))
+    fabric = alike(count)
+    for vf in fabric["hosts"]["spark3"]["vfs"]:
+        vf["rdma_device"] = f"mlx5_{vf['rail_index']}" if vf["vf_index"] else vf["rdma_device"]
+    plan, findings = group(fabric, *range(1, count + 1))
     assert [(f.rule, f.severity) for f in findings] == [
         ("serving.cable.merged", "warning"),
         ("serving.rendezvous.pod_network", "info"),
