@@ -129,6 +129,7 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
         vfs={vf.netdev: vf.mac for vf in planned.vfs} if planned else {},
         networks={rail.name: rail.network for rail in plan.rails if rail.name in mine_rails},
         mtu=plan.mtu,
+        share_port=mine.get("models_share_port") or Host.share_port,
         settings=settings,
         unread=plain(read.get("gb10_preflight_unread") or {}),
     )

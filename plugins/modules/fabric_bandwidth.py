@@ -224,8 +224,8 @@ def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, ful
         (not values, "no rail in common, so nothing was measured"),
         (
             not any(values.values()),
-            f"no RDMA traffic at all ({shown}): see the errors below; if pings pass, a firewall or an ACL of the switch"
-            " drops UDP 4791",
+            f"no RDMA traffic at all ({shown}): see the errors below; if pings pass, a firewall of a host drops TCP"
+            f" {PORT}, or an ACL of the switch UDP 4791",
         ),
         (bool(dead), f"half-rail: {dead} moved nothing while the other half works ({shown})"),
         (

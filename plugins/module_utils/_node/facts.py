@@ -114,7 +114,7 @@ def read_holders(proc: Path, run: Run) -> list[Holder]:
     """Return the containers of Docker, units and programs with 2 GiB or more of memory, the largest first.
 
     A process counts with its resident memory or with what nvidia-smi says of its GPU memory, whichever is larger. Pods
-    of Kubernetes are left out.
+    and the units that start them are left out.
     """
     of_gpu = _gpu_memory(run)
     sizes: Counter[tuple[str, str]] = Counter()
@@ -123,8 +123,9 @@ def read_holders(proc: Path, run: Run) -> list[Holder]:
         resident = re.search(r"^VmRSS:\s+(\d+) kB", read_text(process / "status") or "", re.MULTILINE)
         kib = max(int(resident[1]) if resident else 0, of_gpu.get(process.name, 0))
         group = read_text(process / "cgroup") or ""
-        if kib and "kubepods" not in group:
-            docker, service = _DOCKER.search(group), _SERVICE.search(group)
+        docker, service = _DOCKER.search(group), _SERVICE.search(group)
+        starts_pods = service is not None and not docker and service["unit"] in RUNTIME_UNITS
+        if kib and not starts_pods and "kubepods" not in group:
             name = read_text(process / "comm") or process.name
             if docker:
                 holder = ("docker", names.get(docker["id"][:12], docker["id"][:12]))

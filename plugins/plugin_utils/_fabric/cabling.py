@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from ipaddress import ip_network
+from ipaddress import ip_interface, ip_network
 from itertools import combinations, count
 from typing import Any
 
@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
 from .._controller.data import Rules
-from .model import HostPlan, Plan, RailPlan, Topology, connected, neighbours, shared_rails
+from .model import HostPlan, Plan, RailPlan, Topology, VfPlan, connected, neighbours, shared_rails
 
 _RULES = Rules("_fabric", "host")
 
@@ -66,10 +66,10 @@ def _check_addresses(host: str, planned: HostPlan, known: Addresses) -> Iterator
     ]
     if wrong:
         vf, has = wrong[0]
-        ids = {one.split("/")[0].rpartition(".")[2] for _vf, own in wrong for one in own}
+        ids = {_node_id(one, vf, planned.node_id) for vf, own in wrong for one in own}
         cause = ""
-        if len(ids) == 1 and ids != {str(planned.node_id)}:
-            cause = f", so the host was set up as gb10_node_id {ids.pop()}, not {planned.node_id}"
+        if len(ids) == 1 and (node_id := ids.pop()):
+            cause = f", so the host was set up as gb10_node_id {node_id}, not {planned.node_id}"
         yield _RULES.finding(
             "cabling.address",
             ", ".join(has) or None,
@@ -80,6 +80,15 @@ def _check_addresses(host: str, planned: HostPlan, known: Addresses) -> Iterator
             planned=f"{vf.address}/{vf.prefix}",
             cause=cause,
         )
+
+
+def _node_id(address: str, planned: VfPlan, node_id: int) -> int:
+    """Return the node id with which a VF would have this address; 0 for an address of another subnet."""
+    try:
+        has, wanted = ip_interface(address), ip_interface(f"{planned.address}/{planned.prefix}")
+    except ValueError:
+        return 0
+    return node_id + int(has) - int(wanted) if has.network == wanted.network else 0
 
 
 SVG_MARGIN, SVG_BOX, SVG_GAP, SVG_ROW = 40, 260, 280, 40  # pixels

@@ -18,8 +18,9 @@ _BUSY_PERCENT = 50
 UNKNOWN_GIB = 100.0  # free space that a host needs while nobody knows which model it will serve
 _STOPS = {"docker": "docker stop", "unit": "systemctl stop"}
 LINK_DOWNS = 4  # a boot and a change of the network take a link down once or twice each
-# Bits of clocks_event_reasons.active that show a limit from outside the program (nvml.h, nvmlClocksEventReason…)
-_SLOWDOWNS = {0x4: "power cap", 0x8: "hardware slowdown", 0x40: "heat", 0x80: "power brake"}
+# Bits of clocks_event_reasons.active that show a limit from outside the program (nvml.h, nvmlClocksEventReason…); the
+# driver (0x20) and the hardware (0x40) lower the clock in heat.
+_SLOWDOWNS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 
 
 def _logged(kind: str, least: int = 1) -> Find:
@@ -47,7 +48,7 @@ def _power(host: Host) -> Iterator[Fault]:
 def _clock(host: Host) -> Iterator[Fault]:
     for gpu in host.known["gpus"] or ():
         clock, largest, load = gpu["clock_mhz"], gpu["max_clock_mhz"], gpu["utilization"]
-        reasons = [name for bit, name in _SLOWDOWNS.items() if int(gpu["slowdown"] or 0) & bit]
+        reasons = dict.fromkeys(name for bit, name in _SLOWDOWNS.items() if int(gpu["slowdown"] or 0) & bit)
         busy = load is not None and load >= _BUSY_PERCENT
         slow = busy and clock is not None and largest is not None and clock < largest / 2
         if reasons or slow:

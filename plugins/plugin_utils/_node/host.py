@@ -51,6 +51,7 @@ class Host:
     ``pfs``, ``rails`` (``{PF: rail}``), ``networks`` (``{rail: network}``) and ``vfs`` (``{netdev: MAC}``) come from
     the fabric plan; a host without PFs is not a GPU node.
     ``version`` is the wanted K3s release, empty if it is unknown; ``k3s`` has other wanted settings by K3s's names.
+    ``share_port`` is the TCP port on which it serves models to other nodes (models_share_port).
     ``needs`` is what the group that is planned needs on its nodes; None if it is not known.
     ``unread`` is what action preflight_info returns about a host that it could not read, or under ``printed`` what the
     login of a host printed that it did read; ``misread`` has the names of
@@ -73,6 +74,7 @@ class Host:
     vfs: Mapping[str, str] = field(default_factory=dict)
     networks: Mapping[str, str] = field(default_factory=dict)
     mtu: int = DEFAULT_MTU
+    share_port: int = 7420
     settings: Settings = field(default_factory=Settings)
     needs: Needs | None = None
     unread: Mapping[str, str] = field(default_factory=dict)

@@ -341,7 +341,6 @@ ETCD_PORTS = {2379: "etcd", 2380: "etcd"}
 # Of every node with the embedded registry (docs.k3s.io/installation/registry-mirror).
 REGISTRY_PORTS = {5001: "K3s's embedded registry", 6443: "K3s's embedded registry"}
 FIREWALL_PORTS = {"8472/udp": "the pod network (VXLAN)", "10250/tcp": "the kubelet"}
-FIREWALL_FABRIC_PORTS = {"4791/udp": "RoCE"}
 NEEDED_MIB = 64  # programs and units of the roles have less than 10 MiB; the journal and apt need some room too
 SWAP_AS_DELIVERED = ("/swap.img", 16 * 2**20)  # DGX OS creates this file, 16 GiB
 
@@ -513,7 +512,10 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.firewall.closed": lambda host: _closed(
         host, FIREWALL_PORTS | {f"{port}/tcp": user for port, user in _special_ports(host).items()}
     ),
-    "preflight.firewall.fabric": lambda host: _closed(host, FIREWALL_FABRIC_PORTS if host.pfs else {}),
+    # The NIC handles RoCE, so the host's packet filter does not see it, and pods have packet filters of their own.
+    "preflight.firewall.fabric": lambda host: _closed(
+        host, {f"{host.share_port}/tcp": "copies of models"} if host.pfs else {}
+    ),
     "preflight.port.in_use": _ports,
     "preflight.kubernetes.api_name": lambda host: fault_if(
         host.api_host.rstrip(".").lower().endswith(".local"), host.api_host

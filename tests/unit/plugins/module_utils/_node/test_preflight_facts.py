@@ -486,6 +486,7 @@ def test_who_holds_memory_outside_kubernetes(host: Host) -> None:
     process(host, 204, "python3", 90, "/kubepods.slice/kubepods-pod1.slice")
     process(host, 205, "sglang", 2, "/user.slice/user-1000.slice")
     process(host, 206, "bash", 1.9, "/user.slice/user-1000.slice")
+    process(host, 210, "k3s-server", 3, "/system.slice/k3s.service")
     host.answers["docker ps --format {{.ID}} {{.Names}}"] = f"{digits[:12]} vllm-node\nx\n"
     apps = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader,nounits"
     host.answers[apps] = "203, 40960\n205, [N/A]\n"

@@ -6,6 +6,7 @@ import random
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from itertools import pairwise
 from typing import Any
 
@@ -371,6 +372,14 @@ def test_the_node_id_with_which_a_host_was_set_up_is_named() -> None:
     assert finding.reason.endswith("set up as gb10_node_id 7, not 1")
     (finding,) = differences({name: ["fe80::1/64"] for name in DEPLOYED})
     assert (finding.rule, finding.value) == ("cabling.address", None)
+
+
+def test_a_node_id_in_a_larger_subnet_is_not_the_last_number_of_the_address() -> None:
+    plan, _findings = plan_fabric({host: {**own, "gb10_fabric_subnet_prefix": 23} for host, own in VARIABLES.items()})
+    known = {vf.netdev: [f"{ip_address(vf.address) + 299}/{vf.prefix}"] for vf in plan.hosts["spark1"].vfs}
+    (finding,) = check_hosts(plan, {}, {"spark1": known})
+    assert finding.value == "10.100.1.44/23"
+    assert finding.reason.endswith("set up as gb10_node_id 300, not 1")
 
 
 def test_only_findings_about_the_hosts_own_ports_are_repeated() -> None:

@@ -92,7 +92,7 @@ CASES = [
         "Failed to create temporary directory. In some cases, you may have been able to authenticate",
         "host.no_directory",
         "Failed to create temporary directory. In some cases, you may have been able to authenticate",
-        "pipelining",
+        "/var/tmp/.ansible-nvidia",
     ),
     ("MODULE FAILURE\nTimeoutError: timed out", "host.unread", "MODULE FAILURE", "-vvv"),
     (
