@@ -197,12 +197,14 @@ def test_a_download_that_is_cut_goes_on_and_gives_up_without_progress(
     assert "the hub does not answer (" in next(iter(lost.why.values()))
 
 
-def test_seconds_without_a_byte_count_over_slices(make: Make, hub: Hub) -> None:
+def test_seconds_without_a_byte_count_over_slices(make: Make, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "LONGEST_PAUSE", 60.0)
     hub.busy = 10**6
     node = make(1, [])
     first = node.slice(hub.url, share.Progress(silent=share.PATIENCE_HUB - 100))
     assert not first.run(first.missing(), 1, 0.05)
     assert first.progress.silent > share.PATIENCE_HUB - 100
+    assert first.progress.seconds < 30, "no pause lasts longer than the slice"
     assert node.slice(hub.url, share.Progress(silent=share.PATIENCE_HUB)).run(node.items, 1, 60)
     hub.busy = 3
     node.get(hub.url)
