@@ -30,6 +30,7 @@ def refused(status: int, reason: str) -> kubernetes.client.ApiException:
         (refused(403, "Forbidden"), 403, "(403: Forbidden). Give the kubeconfig's user this permission"),
         (refused(401, "Unauthorized"), 401, "(401: Unauthorized). Renew the credentials"),
         (refused(500, "Internal Server Error"), 500, "(500: Internal Server Error). Look at the log of the API server"),
+        (refused(500, "certificate verify failed"), 500, "(500: certificate verify failed). Look at the log"),
         (refused(0, "Handshake status 404 Not Found -+-+- {} -+-+- b'secret'"), 404, "(404: Not Found). Check that it"),
         (refused(0, "certificate verify failed\nsecret"), 0, "(certificate verify failed). The kubeconfig is of"),
         (

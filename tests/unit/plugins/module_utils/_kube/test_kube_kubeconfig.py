@@ -29,8 +29,9 @@ def test_the_server_s_entry_gets_name_and_address() -> None:
     assert ENTRIES["clusters"][0]["cluster"]["server"] == "https://10.99.0.10:6443"
     assert ENTRIES["clusters"][0]["cluster"]["certificate-authority-data"] == "Q0E="
     assert ENTRIES["contexts"][0]["context"] == {"cluster": "gb10", "user": "gb10"}
-    with pytest.raises(ValueError, match="exactly one"):
-        kubeconfig.renamed({"clusters": [], "users": []}, "gb10", "")
+    for other in ({"clusters": []}, {"clusters": K3S["clusters"] * 2}, {"users": []}, {"users": K3S["users"] * 2}):
+        with pytest.raises(ValueError, match="exactly one"):
+            kubeconfig.renamed(K3S | other, "gb10", "")
 
 
 def test_other_contexts_survive_and_stay_current() -> None:

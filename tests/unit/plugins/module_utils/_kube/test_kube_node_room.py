@@ -144,4 +144,4 @@ def test_tolerations_match_taints_as_in_kubernetes(toleration: dict[str, str], l
         ]
     }
     (room,) = rooms([one], [])
-    assert [str(taint) for taint in untolerated(room, [toleration])] == left
+    assert [str(taint) for taint in untolerated(room, [{"key": "c", "operator": "Exists"}, toleration])] == left
