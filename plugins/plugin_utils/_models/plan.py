@@ -113,7 +113,7 @@ class Stock:
             if not model.dest.startswith("/") or ".." in model.dest.split("/"):
                 raise ValueError(f"{model.dest!r} is no directory of a model")
         for size in sizes:
-            if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
+            if not isinstance(size, int) or not 0 <= size < 2**63:
                 raise ValueError(f"{size!r} is not a number of bytes")
         for text in texts:
             if not isinstance(text, str) or not text.isprintable():
@@ -269,7 +269,6 @@ def _node(
         (f"{repo}/{file.name}", stock.models[repo].left(file))
         for repo, listing in listings.items()
         for file in listing.files
-        if not stock.models[repo].has(file)
     ]
     peers: tuple[dict[str, Any], ...] = tuple(
         {"name": name, "paths": [{"to": to, "via": via} for to, via in pairs]}

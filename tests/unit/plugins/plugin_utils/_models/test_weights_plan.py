@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test who downloads and who copies: each file once per group of nodes, all problems before the first byte."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,8 +121,8 @@ def test_every_small_disk_is_named_with_what_is_missing() -> None:
 def test_a_ring_has_one_download_and_its_nodes_copy_from_their_neighbours() -> None:
     links = {1: ["10.1.0.1/30", "10.4.0.2/30"], 2: ["10.1.0.2/30", "10.2.0.1/30"]}
     links |= {3: ["10.2.0.2/30", "10.3.0.1/30"], 4: ["10.3.0.2/30", "10.4.0.1/30"]}
-    ring = [node(number, addresses=addresses) for number, addresses in links.items()]
-    assert downloads(*ring) == {"spark1": "abc", "spark2": "", "spark3": "", "spark4": ""}
+    ring = [node(number, "a", addresses=addresses) for number, addresses in links.items()]
+    assert downloads(*ring) == {"spark1": "bc", "spark2": "", "spark3": "", "spark4": ""}
     plan = plan_share(ring)[0]
     assert [peer["name"] for peer in plan.nodes["spark3"].peers] == ["spark2", "spark4"]
     assert plan.rounds == 2, "the neighbours get the files first"
@@ -130,8 +131,8 @@ def test_a_ring_has_one_download_and_its_nodes_copy_from_their_neighbours() -> N
 def test_two_pairs_that_do_not_reach_each_other_download_once_each() -> None:
     pairs = [node(n, addresses=[f"10.{1 if n < 3 else 2}.0.{n}/24"]) for n in (1, 2, 3, 4)]
     assert downloads(*pairs) == {"spark1": "abc", "spark2": "", "spark3": "abc", "spark4": ""}
-    apart = [*pairs[:3], node(4, addresses=["10.9.0.4/24"], offline="no route")]
-    assert ("models.unreachable", "spark4") in rules(*apart)
+    apart = [*pairs[:2], *(node(n, addresses=[f"10.9.0.{n}/24"], offline="no route") for n in (3, 4))]
+    assert rules(*apart) == [("models.unreachable", "spark3, spark4")]
 
 
 def test_a_node_without_a_free_fabric_address_downloads_and_says_why() -> None:
@@ -150,6 +151,42 @@ def test_without_sharing_every_node_downloads_and_nothing_listens(count: int) ->
     assert findings == []
     assert downloads(*nodes, share=False) == {f"spark{number}": "abc" for number in range(1, count + 1)}
     assert all(each.addresses == () and each.peers == () for each in plan.nodes.values())
+
+
+def test_all_models_of_all_nodes_are_planned() -> None:
+    nodes = [replace(one, models=dict.fromkeys((REPO, "org/b"), one.models[REPO])) for one in (node(1), node(2))]
+    first, second = plan_share(nodes)[0].nodes.values()
+    assert first.hub == tuple(f"{name}/{file}" for name in (REPO, "org/b") for file in "abc")
+    assert (first.download_bytes, second.copy_bytes) == (6 * GB, 6 * GB)
+    assert [model["repo"] for model in second.models] == [REPO, "org/b"]
+    assert rules(*(replace(one, disk=replace(one.disk, free_bytes=15 * GB)) for one in nodes)) == [
+        ("models.disk", "spark1"),
+        ("models.disk", "spark2"),
+    ]
+
+
+OTHER = {"model": {"listing": LISTING | {"commit": "beef"}}}
+OFFLINE = {"offline": "no route"}
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "is_own", "found"),
+    [
+        ({}, OTHER, False, [("models.disagree", "spark3", " than spark1,")]),
+        (OTHER, OTHER, True, [("models.disagree", "spark2, spark3", " than the controller,")]),
+        ({}, OFFLINE, False, []),
+        (OFFLINE, OFFLINE, False, [("models.one_witness", "spark1", "")]),
+        (OFFLINE, OFFLINE, True, []),
+    ],
+)
+def test_the_list_of_the_controller_or_of_the_first_node_counts(
+    second: dict[str, Any], third: dict[str, Any], is_own: bool, found: list[tuple[str, str, str]]
+) -> None:
+    stocks = [node(1), node(2, **second), node(3, **third)]
+    (model,) = stocks[0].models.values()
+    findings = plan_share(stocks, own={REPO: model.listing} if is_own and model.listing else None)[1]
+    for each, (rule, where, said) in zip(findings, found, strict=True):
+        assert (each.rule, each.where, said in each.reason) == (rule, where, True)
 
 
 def test_a_single_node_downloads_without_a_warning() -> None:
