@@ -24,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     Cluster,
     ClusterError,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import kubectl
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import Holder, this_run
 
@@ -122,8 +123,9 @@ def take(cluster: Cluster, options: Mapping[str, Any], mine: Holder) -> dict[str
         "held": False,
         "msg": (
             f"Another run changes groups of namespace {namespace}: {obstacle}. Two at once would replace each other's "
-            "groups; no group was changed. Run this again when it has ended. If it does not run any more: kubectl "
-            f"--context {options['context']} -n {namespace} delete lease {LEASE} [serving.run.other]"
+            "groups; no group was changed. Run this again when it has ended. If it does not run any more: "
+            f"{kubectl(options['kubeconfig'], options['context'])} -n {namespace} delete lease {LEASE} "
+            "[serving.run.other]"
         ),
     }
 

@@ -116,7 +116,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     poll,
     tolerated,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC, kubectl
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import (
     hints,
     latest_warnings,
@@ -152,14 +152,14 @@ class Pull:
         secrets = self._owner.image_pull_secrets
         missing = [name for name in secrets if not self._has("v1/secrets", self._namespace, name)]
         if missing:
-            return _without_secrets(missing, self._namespace)
+            return _without_secrets(missing, self._namespace, self._kubectl())
         priority = self._owner.priority_class
         if not priority or self._has("scheduling.k8s.io/v1/priorityclasses", "", priority):
             return ""
         return (
             f"The cluster has no PriorityClass {priority}, so it would refuse the pods; nothing was changed."
             " Create it, or set sglang_priority_class (for the gateway gateway_priority_class) to one of"
-            " kubectl get priorityclasses."
+            f" {self._kubectl()} get priorityclasses."
         )
 
     def _has(self, resource: str, namespace: str, name: str) -> bool:
@@ -255,8 +255,11 @@ class Pull:
         if not self.pinned or objects.digest_in(self.image):
             return []
         patch = json.dumps({"data": {objects.record_key(self.image): None}}, separators=(",", ":"))
-        command = f"kubectl -n {self._namespace} patch configmap {RECORD} --type merge -p '{patch}'"
+        command = f"{self._kubectl()} -n {self._namespace} patch configmap {RECORD} --type merge -p '{patch}'"
         return [f"{self.pinned} was recorded on first use. To accept what {self.image} is now, run {command}"]
+
+    def _kubectl(self) -> str:
+        return kubectl(self._options["kubeconfig"], self._options["context"])
 
     def record(self, digest: str) -> bool:
         """Record the digest of the first use; return whether it was recorded now."""
@@ -266,9 +269,9 @@ class Pull:
         return True
 
 
-def _without_secrets(missing: list[str], namespace: str) -> str:
+def _without_secrets(missing: list[str], namespace: str, program: str) -> str:
     """Return the message about pull secrets that do not exist. Kubernetes itself only says it in an event."""
-    command = f"kubectl -n {namespace} create secret docker-registry {missing[0]} --docker-server=HOST"
+    command = f"{program} -n {namespace} create secret docker-registry {missing[0]} --docker-server=HOST"
     return (
         f"Namespace {namespace} has no Secret {_series(missing, 'and')}, which gb10_image_pull_secrets names, so a node"
         f" may be refused the image; nothing was changed. Create it: {command} --docker-username=USER"

@@ -178,26 +178,30 @@ def main() -> None:
     own = root / key
     try:
         new = not own.is_dir() or own.stat().st_uid != owner
-        doomed, left = steps(*observe(root, own, limit), own, limit)
+        images, kernels = observe(root, own, limit)
+        doomed, left = steps(images, kernels, own, limit)
         if not module.check_mode:
             apply(own, owner, doomed)
     except OSError as error:
         advice = f"Set ansible_become: true, or choose another sglang_cache_dir than {root}"
         module.fail_json(msg=f"The directory for compiled kernels can't be prepared: {error}. {advice}.", **result)
-    removed, kernels = (
-        [str(path.relative_to(root)) for path in doomed],
-        [path for path in doomed if own in path.parents],
-    )
+    removed = [str(path.relative_to(root)) for path in doomed]
+    part_of_own = [path for path in doomed if own in path.parents]
     result |= {"changed": new or bool(removed), "removed": removed, "bytes": left}
     if left > limit:
-        module.warn(
-            f"{root} has {left / 1e9:.1f} GB of kernels, and sglang_cache_limit_gb is {options['limit_gb']:g}. "
-            "Pods use them, so nothing more was deleted. Raise the limit, or stop the group (playbook serve_stop) and "
-            "serve again: kernels that were not used for the longest time are then deleted."
+        held = ", ".join(sorted(image.path.name for image in images if image.held))
+        why = (
+            f"Pods use {held}, so these were kept. Raise the limit, or stop the group (playbook serve_stop) and serve "
+            "again: kernels that were not used for the longest time are then deleted."
+            if held
+            else f"What is left are no kernels that can be deleted by age, such as those of the CUDA driver. Raise the "
+            f"limit, or stop the group (playbook serve_stop), delete {own} on the host, and serve again."
         )
-    old = len(doomed) - len(kernels)
+        module.warn(f"{root} has {left / 1e9:.1f} GB, and sglang_cache_limit_gb is {options['limit_gb']:g}. {why}")
+    old = len(doomed) - len(part_of_own)
     deleted = f", {old} old one(s) deleted" if old else ""
-    deleted += f", {len(kernels)} of its kernels deleted that were not used for the longest time" if kernels else ""
+    if part_of_own:
+        deleted += f", {len(part_of_own)} of its kernels deleted that were not used for the longest time"
     module.exit_json(msg=f"{own} is ready{deleted}; {left / 1e9:.1f} GB in {root}.", **result)
 
 

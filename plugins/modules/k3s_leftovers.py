@@ -311,7 +311,7 @@ def main() -> None:
         for name, step in steps.items():
             result[name] = step()
     except OSError as error:
-        advice = "Stop the process that uses it (fuser -vm PATH shows it), and run playbook reset again"
+        advice = "If a process uses it (fuser -vm PATH shows it), stop the process, and run playbook reset again"
         module.fail_json(msg=f"{error}. {advice}.", changed=any(result.values()), **result)
     module.exit_json(changed=any(result.values()), **result)
 

@@ -81,7 +81,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     Slice,
     poll,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC, kubectl
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import units
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import hints, latest_warnings, quoted
 
@@ -173,7 +173,8 @@ def main() -> None:
     head = f"After {options['timeout']} s: {'; '.join(lacking)}."
     place = "journalctl -u k3s or journalctl -u k3s-agent on the node"
     if all(" offers " in line and " is not ready " not in line for line in lacking):
-        place = f"the pods of the device plugins and their logs: kubectl -n {options['namespace']} get pods"
+        program = kubectl(options["kubeconfig"], options["context"])
+        place = f"the pods of the device plugins and their logs: {program} -n {options['namespace']} get pods"
     advice = hints(seen) or [f"Look at {place}."]
     result["lacking"] = lacking
     module.fail_json(msg="\n".join([head, *quoted(seen, head), *advice]), **result)

@@ -72,7 +72,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     Slice,
     poll,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC, kubectl
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import (
     daemons_behind,
     hints,
@@ -144,8 +144,9 @@ def main() -> None:
         result |= {"done": False, "progress": {"waited": part.waited}}
         module.exit_json(msg=f"waiting for pods for {part.waited:.0f} s\n{shown}", **result)
     seen = warnings(cluster, options)
+    program = kubectl(options["kubeconfig"], options["context"])
     advice = hints([*seen, shown]) or [
-        f"Look at kubectl -n {options['namespace']} describe pods -l {options['label_selector']}."
+        f"Look at {program} -n {options['namespace']} describe pods -l {options['label_selector']}."
     ]
     head = f"Not all pods are ready after {options['timeout']} s."
     module.fail_json(msg="\n".join([head, shown, *quoted(seen, shown), *advice]), **result)

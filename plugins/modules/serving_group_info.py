@@ -241,7 +241,7 @@ class Members:
             said = (ran.stderr or ran.stdout).strip()[-WIDTH:]
             raise ClusterError(
                 f"pod {head.pod} is ready, but {' '.join(command)} ended with status {ran.status} in it: {said}. "
-                f"Read its log: kubectl -n {self._namespace} logs {head.pod} -c {CONTAINER}"
+                f"Read its log: {self._cluster.kubectl} -n {self._namespace} logs {head.pod} -c {CONTAINER}"
             )
         return ran.stdout
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from ansible.module_utils.basic import missing_required_lib
 
 from .._common.findings import cut
+from .kubeconfig import kubectl
 
 try:
     import kubernetes
@@ -31,9 +32,9 @@ except ImportError:
 
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 _REMEDIES = {
-    0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
+    0: "Check that the API server runs and that this machine reaches it",
     401: "Renew the credentials in the kubeconfig; with K3s of this collection, playbook kubernetes writes them again",
-    403: "Give the kubeconfig's user this permission; kubectl auth can-i --list shows those that it has",
+    403: "Give the kubeconfig's user this permission",
     404: "Check that it exists; it may have been deleted meanwhile",
 }
 _OTHER_CA = (
@@ -190,6 +191,7 @@ class Cluster:
     def __init__(self, kubeconfig: str | None, context: str | None) -> None:
         if MISSING:
             raise ClusterError(MISSING)
+        self.kubectl = kubectl(kubeconfig, context)
         with explained(f"use context {context or '(the current one)'} of kubeconfig {kubeconfig or '(the default)'}"):
             self._client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
         # Only the request of this client is used, so the kinds of the API need not be read. The classes for the kinds

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import shlex
 from typing import Any
 
 Config = dict[str, Any]
@@ -105,3 +106,18 @@ def server_of(config: Config | None, context: str) -> str:
     clusters = {entry["name"]: entry["cluster"]["server"] for entry in _section(config, "clusters")}
     contexts = {entry["name"]: entry["context"]["cluster"] for entry in _section(config, "contexts")}
     return str(clusters.get(contexts.get(context), ""))
+
+
+# kubectl reads this file by itself.
+_DEFAULT_KUBECONFIG = "~/.kube/config"
+
+
+def kubectl(kubeconfig: str | None, context: str | None) -> str:
+    """Return the beginning of a command; the shell replaces a ``~`` that is not quoted.
+
+    The context is named, because the current one of a kubeconfig may be that of another cluster.
+    """
+    file = kubeconfig or _DEFAULT_KUBECONFIG
+    home = "~/" if file.startswith("~/") else ""
+    place = "" if file == _DEFAULT_KUBECONFIG else f" --kubeconfig {home}{shlex.quote(file.removeprefix(home))}"
+    return f"kubectl{place}" + (f" --context {shlex.quote(context)}" if context else "")

@@ -68,6 +68,6 @@ def find_containers(
     if not found:
         raise ClusterError(
             f"no pod of namespace {namespace} matches {label_selector}, so there is nothing to read. "
-            f"Check namespace and labels: kubectl get pods -n {namespace} --show-labels"
+            f"Check namespace and labels: {cluster.kubectl} -n {namespace} get pods --show-labels"
         )
     return sorted(found, key=lambda each: each.pod)

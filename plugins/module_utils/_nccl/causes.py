@@ -80,7 +80,7 @@ qp_gid_index (fatal, misc/ibvwrap.cc): the GID index is wrong on one end, or the
   @GID
 qp_netns (fatal, misc/ibvwrap.cc): the GID belongs to an interface of another network namespace
   @QP(?:19|No such device)
-  Move the RDMA device with its interface (rdma system set netns exclusive and the rdma CNI plugin)
+  Name only devices whose interface is in the pod (rdma link) in NCCL_IB_HCA
 qp_failed (fatal, misc/ibvwrap.cc): a queue pair could not be connected
   Call to ibv_modify_qp failed
   @GID

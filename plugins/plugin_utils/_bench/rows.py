@@ -184,7 +184,7 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
         row = Row(cell["id"], dict(cell["labels"]), key=cell.get("key", ""))
         rows[cell["id"]] = _planned(row, cell, rows)
     report = Report(title, list(rows.values()), profile=str(plan.get("profile", "")))
-    report.reproduce = f"ansible-playbook gb10.cluster.sweep -e sweep={plan.get('sweep', title)}"
+    report.reproduce = _command(str(plan.get("sweep", title)), plan)
     known = [r for r in records if r.get("kind") == "result" and r["cell"] in rows]
     for record in (r for r in known if "key" not in r or current([r], plan)):
         _measured(rows[record["cell"]], record)
@@ -193,6 +193,15 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
             rows[record["cell"]].reason = f"the image resolves it to the same engine as {name}"
     _name_engines(report.rows)
     return report
+
+
+def _command(name: str, plan: Mapping[str, Any]) -> str:
+    """Return the command that measures again; playbook bench records one cell without a sweep (``single_cell``)."""
+    if not name.startswith("bench-"):
+        return f"ansible-playbook gb10.cluster.sweep -e sweep={name}"
+    preset = plan["cells"][0]["labels"].get("preset", "")
+    served = f"-e profile={plan.get('profile')}" + (f" -e preset={preset}" if preset else "")
+    return f"ansible-playbook gb10.cluster.bench {served if plan.get('profile') else '-e bench_url=URL'}"
 
 
 def _name_engines(rows: Sequence[Row]) -> None:

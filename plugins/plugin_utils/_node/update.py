@@ -162,16 +162,23 @@ def describe(nodes: Sequence[Node], groups: Mapping[str, Sequence[str]], proof: 
     for node, seen in due:
         mine = [group for group, places in groups.items() if node.name in places and proof == "node"]
         lines.append(_describe(node.host, seen, [f"start group {group}, and {PROVE}" for group in mine]))
-    hosts = ", ".join(node.host for node, _seen in due)
+    hosts = ", ".join(node.host for node, seen in due if _wanted_kernel(seen))
     for group in groups:
-        again = f"the kernel from before, group {group} starts again, and the run ends"
+        # A host without a new kernel does not boot again.
+        who = "that node" if proof == "node" else f"each of {hosts}"
+        booted = f"{who} boots the kernel from before, " if hosts else ""
+        again = f"{booted}group {group} starts again, and the run ends"
         if back:
             lines.append(f"start group {group}, and {PROVE}")
         elif proof == "node":
-            lines.append(f"leave group {group} running; if a check or a proof fails, that node boots {again}")
+            lines.append(f"leave group {group} running; if a check or a proof fails, {again}")
         else:
-            lines.append(f"start group {group}, and {PROVE}; if that fails, each of {hosts} boots {again}")
+            lines.append(f"start group {group}, and {PROVE}; if that fails, {again}")
     return lines
+
+
+def _wanted_kernel(seen: Observed) -> str:
+    return seen.next_kernel or (seen.state.kernel_after if seen.state.open and not seen.fell_back else "")
 
 
 def _describe(host: str, seen: Observed, proofs: Sequence[str]) -> str:
@@ -184,7 +191,7 @@ def _describe(host: str, seen: Observed, proofs: Sequence[str]) -> str:
     parts += [f"install {', '.join(names[:SHOWN])}{more}"] if names else []
     removed = [each.name for each in seen.changes if not each.after]
     parts += [f"remove {', '.join(removed)}"] if removed else []
-    wanted = seen.next_kernel or (seen.state.kernel_after if seen.state.open and not seen.fell_back else "")
+    wanted = _wanted_kernel(seen)
     if wanted and wanted != seen.kernel:
         parts += [f"boot {wanted} once instead of {seen.kernel}"]
     elif seen.state.reboot or seen.reboot_required or update.needs_reboot(seen.changes):

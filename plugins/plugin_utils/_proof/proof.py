@@ -466,8 +466,8 @@ class Proof:
         if limit and not smallest["p50"] <= limit:
             raise NotProved(
                 f"an all-reduce of {smallest['bytes']} bytes over {name} takes {smallest['p50']} "
-                f"microseconds (p99 {smallest['p99']}), {limit} or less was expected. Decoding waits for it twice per "
-                "layer. Look for other load on the nodes and for a busy switch; compare playbook fabric with "
+                f"microseconds (p99 {smallest['p99']}), {limit} or less was expected. Decoding waits for them in "
+                "every layer. Look for other load on the nodes and for a busy switch; compare playbook fabric with "
                 "--tags fabric_check"
             )
 

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import align
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import kubectl
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, RANK, REVISION, number
 
 from .._fabric.attachments import NETWORK_STATUS, read_networks
@@ -84,8 +84,6 @@ def describe(objects: Iterable[Mapping[str, Any]]) -> str:
 
 HEADINGS = ("rank", "node", "pod", "rail", "VF", "pod interface", "address", "MTU", "GID", "transport")
 UNKNOWN = "-"
-# kubectl reads this file by itself.
-_DEFAULT_KUBECONFIG = "~/.kube/config"
 _CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
 
 
@@ -183,19 +181,12 @@ def judged(said: Mapping[str, Any]) -> list[str]:
     return [f"Command lines: {said['verdict']} by the image's own SGLang {release} ({cost}){f': {why}' if why else ''}"]
 
 
-def _kubectl(kubeconfig: str, context: str) -> str:
-    """Return the beginning of a command; the shell replaces a ``~`` that is not quoted."""
-    home = "~/" if kubeconfig.startswith("~/") else ""
-    file = f" --kubeconfig {home}{shlex.quote(kubeconfig.removeprefix(home))}"
-    return f"kubectl{'' if kubeconfig == _DEFAULT_KUBECONFIG else file} --context {shlex.quote(context)}"
-
-
 def next_steps(plan: Plan, kubeconfig: str, context: str) -> list[str]:
     """Return the commands that send a first request. A model that only embeds has no chat."""
     api = f"curl http://127.0.0.1:{plan.service.port}/v1"
     chat = "/chat/completions -H 'Content-Type: application/json' -d '" + json.dumps(_CHAT) + "'"
     embeds = bool(plan.ranks) and "--is-embedding" in plan.ranks[0].argv
-    forward = f"{_kubectl(kubeconfig, context)} -n {plan.namespace} port-forward service/{plan.service.name}"
+    forward = f"{kubectl(kubeconfig, context)} -n {plan.namespace} port-forward service/{plan.service.name}"
     return [
         "Next, in two terminals (docs/serving.md says what a key or TLS changes):",
         f"  {forward} {plan.service.port}",
@@ -244,7 +235,7 @@ def shown_logs(read: Sequence[Mapping[str, Any]], namespace: str, kubeconfig: st
     if not read:
         return ["No rank has started, so there is no log. playbooks/serve_status.yml shows what they wait for."]
     first = read[0]["item"]["metadata"]["name"]
-    return [*lines, "", "Follow it:", f"  {_kubectl(kubeconfig, context)} -n {namespace} logs -f {first} -c sglang"]
+    return [*lines, "", "Follow it:", f"  {kubectl(kubeconfig, context)} -n {namespace} logs -f {first} -c sglang"]
 
 
 def head_values(spec: Mapping[str, Any]) -> dict[str, str]:

@@ -81,7 +81,7 @@ def test_another_run_is_named_and_its_lock_is_left(api: Api) -> None:
     said = run()
     assert said["failed"]
     assert "namespace ns: alice@laptop, process 4711, start of group a, since 2" in said["msg"]
-    assert "kubectl --context gb10 -n ns delete lease gb10-run" in said["msg"]
+    assert "kubectl --kubeconfig /k --context gb10 -n ns delete lease gb10-run" in said["msg"]
     run("released")
     assert run_lock.holder(api.lease) == ELSEWHERE
 

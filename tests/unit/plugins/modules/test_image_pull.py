@@ -298,7 +298,7 @@ def test_a_secret_or_a_priority_class_that_is_missing_is_named_before_anything_c
     status, result = pull(capsys, owner=owner, check=check)
     assert (status, Cluster.created, Cluster.record) == (1, [], {})
     assert result["msg"].startswith("Namespace models has no Secret other, which gb10_image_pull_secrets names")
-    assert "kubectl -n models create secret docker-registry other" in result["msg"]
+    assert "kubectl --kubeconfig /k --context gb10 -n models create secret docker-registry other" in result["msg"]
     message = pull(capsys, owner={"priority_class": "urgent"}, check=check)[1]["msg"]
     assert message.startswith(
         "The cluster has no PriorityClass urgent, so it would refuse the pods; nothing was changed."

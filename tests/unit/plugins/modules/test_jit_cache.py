@@ -60,7 +60,19 @@ def test_a_directory_that_a_pod_uses_stays_and_a_warning_says_so(
     (tmp_path / "proc" / "7" / "mountinfo").write_text(line)
     result = run(capsys, root, 0.0001)[1]
     assert result["removed"] == [OLD]
-    assert "sglang_cache_limit_gb is 0.0001. Pods use them, so nothing more was deleted" in said[0]
+    assert f"sglang_cache_limit_gb is 0.0001. Pods use {OLDER}, so these were kept" in said[0]
+
+
+def test_what_no_pod_uses_and_cannot_be_deleted_by_age_is_not_said_to_be_used(
+    capsys: Capture, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: said.append(text))
+    (root / OWN / "cuda").mkdir(parents=True)
+    (root / OWN / "cuda/index").write_bytes(bytes(MEGABYTE))
+    assert run(capsys, root, 0.0001)[1]["removed"] == [OLDER, OLD]
+    assert "Pods use" not in said[0]
+    assert f"delete {root / OWN} on the host" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,9 @@ def test_without_a_known_cause_the_journal_is_named(capsys: Capture, monkeypatch
     assert "journalctl -u k3s-agent" in result["msg"]
     # A node without devices joined long ago.
     message = wait(capsys, nodes=["a"], resources={"nvidia.com/gpu": 2}, timeout=20)[1]["msg"]
-    assert message.splitlines()[-1].startswith("Look at the pods of the device plugins and their logs: kubectl -n ")
+    assert message.splitlines()[-1].startswith(
+        "Look at the pods of the device plugins and their logs: kubectl --kubeconfig /k "
+    )
 
 
 def test_a_kubeconfig_that_cannot_be_used_fails(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ def test_a_command_runs_in_the_head_of_a_group_that_is_ready_and_of_no_other(
     code, result = run(capsys, head_command=["get", "/server_info"])
     assert code == 1
     assert "g-0-0 is ready, but get /server_info ended with status 1 in it: not ready: HTTP 401" in result["msg"]
-    assert "kubectl -n gb10-serving logs g-0-0 -c sglang" in result["msg"]
+    assert "kubectl --kubeconfig /none --context gb10 -n gb10-serving logs g-0-0 -c sglang" in result["msg"]
     api.pods, api.logs = [pod(False)], {"g-0-0": [""]}
     api.asked.clear()
     assert run(capsys, head_command=["get"])[1]["head_output"] == ""

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import journal as sweep_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.plots import pictures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import identity
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import identity, single_cell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import data, markdown, page, setups
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import (
     Report,
@@ -256,6 +256,15 @@ def test_the_command_that_measures_again_names_an_inventory() -> None:
     assert data(from_records("mine", served))["reproduce"][0] == f"{command} '/srv/my inventory'"
     failed = [{**record, "environment": {}} if record["kind"] == "result" else record for record in SERVED]
     assert data(from_records("mine", failed))["reproduce"][0] == f"{command} inventory/mine"
+
+
+def test_a_measurement_without_a_sweep_is_repeated_by_playbook_bench() -> None:
+    plan = {"kind": "plan", "workloads": [], "profile": "gemma-4-31b-it", **single_cell("gemma", "two-nodes")}
+    assert from_records("bench-gemma", [plan]).reproduce == (
+        "ansible-playbook gb10.cluster.bench -e profile=gemma-4-31b-it -e preset=two-nodes"
+    )
+    told = from_records("bench-host1", [{**plan, "profile": "", **single_cell("host1", "")}]).reproduce
+    assert told == "ansible-playbook gb10.cluster.bench -e bench_url=URL"
 
 
 def test_repetitions_that_overlap_make_no_certain_winner() -> None:

@@ -88,6 +88,16 @@ OPEN = {"open": True, "phase": "installed", "begun": "2026-11-29T05:00:00Z", "ke
             ],
             True,
         ),
+        (
+            {"changes": BASH},
+            "group",
+            [
+                f"{STOP}, after it has passed its proof",
+                "spark1: install bash; check the host and the fabric",
+                f"{START}; if that fails, group gemma starts again, and the run ends",
+            ],
+            True,
+        ),
         # An interrupted run may have left the group with the kernel that breaks it.
         (
             {"state": OPEN},
