@@ -22,9 +22,8 @@ from .._controller.action import hold, width
 from .._controller.screen import Cause, Screen, State, names, render, render_text
 from .._inventory.variables import load_known
 
-_CONNECTION = ("password", "become_password", "become_pass", "ssh_pass", "ssh_password", "sudo_pass")
-# Variables that no role declares: those of a vault, and those that are named like a secret.
-_OWN_SECRET = re.compile(r"vault|(?:.*_)?(?:password|passwd|passphrase|psk|token|api_key)$", re.I)
+# Variables that no role declares: those of a vault and of the connection, and those that are named like a secret.
+_OWN_SECRET = re.compile(r"vault|(?:.*_)?(?:pass|password|passwd|passphrase|psk|token|api_key)$", re.I)
 # Options with the configuration of another program, and the keys in it that have secrets. The URL of a webhook is one.
 _CONFIGURATIONS = ("k3s_registries", "monitoring_alertmanager")
 _SECRET_KEY = re.compile(r"(?:password|token|secret|key|credentials|auth|url)$", re.I)
@@ -34,7 +33,7 @@ def secret_values(hostvars: Any) -> tuple[set[str], dict[str, str]]:
     """Return the values of all secret variables, and why others could not be read."""
     known = load_known()
     specs = {**known.shared, **{name: spec for role in known.roles.values() for name, spec in role.items()}}
-    names = [name for name, spec in specs.items() if spec.get("no_log")] + [f"ansible_{name}" for name in _CONNECTION]
+    names = [name for name, spec in specs.items() if spec.get("no_log")]
     found: set[str] = set()
     unknown: dict[str, str] = {}
     for host in hostvars:

@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the answers at the top of a report, and that page, Markdown and pictures have them in the same order."""
 
+import html
 import re
+from itertools import product
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import plots
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.plots import pictures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import answers, markdown, page, setups
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import Report, Row, traffic
+from stored import compare
 
 PROVEN = {"transport": {"satisfied": True, "msg": "4 of 4 ranks on NET/IB"}}
 
@@ -119,6 +123,7 @@ def test_without_a_valid_result_the_reasons_are_the_answer() -> None:
     assert pictures(sweep()) == []
 
 
+@pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize("report", [sweep(row("2", SLOW), row("4", FAST)), sweep(row("4", FAST))], ids=["sweep", "one"])
 def test_the_order_is_answers_then_pictures_then_tables(report: Report) -> None:
     text = page([(report, pictures(report))])
@@ -155,6 +160,39 @@ def test_a_picture_has_a_title_a_description_and_colours_that_a_dark_page_replac
         assert plain == set()
 
 
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw only the pictures for a page, which takes half the time."""
+    monkeypatch.setattr(plots, "WIDTHS", {"wide": plots.WIDTHS["wide"]})
+
+
+@pytest.mark.usefixtures("wide")
+def test_the_words_and_numbers_of_all_pictures() -> None:
+    loads = {"c0-n1": 1.0, "c0-n8": 5.0, "c8192-n1": 0.9, "c8192-n8": 4.0}
+    rows = []
+    for place, (steps, transport) in enumerate(product(("none", "2", "4"), ("roce", "tcp"))):
+        known = {load: factor * (20 + 7 * place) for load, factor in loads.items()}
+        rates = {load: [rate, rate + 2, rate + 1] for load, rate in known.items()}
+        figures = {(load, "ttft_s"): [3 / rate, 4 / rate] for load, rate in known.items()}
+        figures |= {(load, "accept_length"): [1 + place / 4] for load in loads}
+        each = {load: [rate, rate - 3] for load, rate in known.items() if load != "c0-n1" or place}
+        rows.append(Row(f"r{place}", {"steps": steps, "transport": transport}, key=f"k{place}", nodes=4, rates=rates))
+        rows[-1].figures, rows[-1].requests = figures, each
+    rows[1].status = "garbage"
+    reports = {
+        "all": sweep(*rows),
+        "one load": sweep(*(row(steps, {"c0-n8": [rate, rate + 9]}) for steps, rate in (("2", 150.0), ("4", 160.0)))),
+        "many lines": sweep(*(row(str(steps), {**SLOW, "c8192-n8": [steps + 90.0]}) for steps in range(14))),
+    }
+    words = re.compile(r"<(?:text|title|desc|tspan)[^>]*>([^<]+)<")
+    found = {
+        name: [" | ".join(map(html.unescape, words.findall(svg["wide"]))) for svg in pictures(report)]
+        for name, report in reports.items()
+    }
+    compare("report_pictures", found)
+
+
+@pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize(
     ("rates", "nodes", "best"),
     [
