@@ -81,7 +81,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "own pod and create events in the namespace.": (
         "test_a_sidecar_may_write_the_status_of_its_own_pod_and_events_and_nothing_else",
     ),
-    "The server's container has no token.": ("test_a_pod_is_pinned_confined_and_attached",),
+    "The server's container has no token.": ("test_no_container_has_a_token_that_kubernetes_mounts_by_itself",),
     '`sglang_transport_gate: "off"` together with `sglang_memory_guard: false` removes this token from all ranks, '
     "unless `sglang_answers` is `enforce`.": ("test_the_gate_can_only_warn_or_be_off",),
     "Files whose name contains `vault` are neither committed (`.gitignore`) nor packaged (`galaxy.yml`).": (

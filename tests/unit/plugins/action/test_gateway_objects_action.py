@@ -5,7 +5,6 @@
 import json
 from typing import Any
 
-import pytest
 from ansible_collections.gb10.cluster.plugins.action.gateway_objects import ActionModule
 from role_samples import role_values
 
@@ -38,33 +37,6 @@ def running(result: dict[str, Any]) -> dict[str, Any]:
 def container(deployment: dict[str, Any]) -> dict[str, Any]:
     (found,) = deployment["spec"]["template"]["spec"]["containers"]
     return dict(found)
-
-
-def test_the_workers_are_the_services_of_all_groups_in_a_stable_order() -> None:
-    result = planned(TWO)
-    gateway = container(running(result))
-    assert gateway["args"] == ["--worker-urls", URL.format("one"), URL.format("two")]
-    assert gateway["image"] == "docker.io/lmsysorg/sgl-model-gateway:v0.3.2"
-    assert gateway["readinessProbe"]["httpGet"] == {"path": "/readiness", "port": "gateway", "scheme": "HTTP"}
-    assert gateway["command"][:3] == ["python3", "/opt/gb10-gateway/start_gateway.py", "--port"]
-    assert result == planned(TWO[::-1])
-    assert [item["kind"] for item in result["objects"]] == [
-        "Service",
-        "NetworkPolicy",
-        "NetworkPolicy",
-        "ConfigMap",
-        "Deployment",
-    ]
-
-
-def test_the_new_gateway_is_ready_before_the_earlier_one_ends_and_no_token_is_mounted() -> None:
-    spec = running(planned(TWO, drain_timeout=40))["spec"]
-    assert spec["minReadySeconds"] == 5
-    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    pod = spec["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] > 40
-    assert pod["automountServiceAccountToken"] is False
-    assert "--shutdown-grace-period-secs 40" in " ".join(pod["containers"][0]["command"])
 
 
 def test_the_key_is_a_file_and_never_an_argument() -> None:
@@ -120,52 +92,3 @@ def test_a_group_that_leaves_does_not_let_another_one_in() -> None:
     assert left["msg"] == "No group is behind the gateway."
     # A running gateway has a key even if the key is not given again.
     assert planned([service("open")], live=first)["failed"]
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "part"),
-    [
-        ("tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists"}], "tolerations"),
-        ("image_pull_secrets", ["registry"], "imagePullSecrets"),
-        ("priority_class", "preemptible", "priorityClassName"),
-        ("scheduler", "kai-scheduler", "schedulerName"),
-        ("pod_labels", {"team": "a"}, "labels"),
-        ("pod_annotations", {"example.com/cost": "a"}, "annotations"),
-    ],
-)
-def test_the_gateway_is_as_the_owner_of_the_cluster_wants_it_and_unchanged_by_default(
-    option: str, value: Any, part: str
-) -> None:
-    def of(deployment: dict[str, Any]) -> Any:
-        pod = deployment["spec"]["template"]
-        return {**pod["spec"], **pod["metadata"]}.get(part)
-
-    given, plain = planned(TWO, **{option: value}), planned(TWO)
-    if isinstance(value, dict):
-        assert value.items() <= of(running(given)).items() and not value.items() <= (of(running(plain)) or {}).items()
-    else:
-        wanted = [{"name": "registry"}] if option == "image_pull_secrets" else value
-        assert (of(running(given)), of(running(plain))) == (wanted, None)
-    # The role waits for the pod of this revision.
-    assert given["revision"] != plain["revision"]
-
-
-@pytest.mark.parametrize(
-    ("closed", "heads"),
-    [(True, {"gb10.cluster/role": "head"}), (False, {"gb10.cluster/role": "head", "gb10.cluster/guarded": "true"})],
-)
-def test_a_policy_never_closes_a_head_that_was_open(closed: bool, heads: dict[str, str]) -> None:
-    policies = [item["spec"] for item in planned(TWO, closed=closed)["objects"] if item["kind"] == "NetworkPolicy"]
-    assert policies[1]["podSelector"]["matchLabels"] == heads
-    assert policies[1]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": "http"}]
-    assert policies[0]["ingress"] == [{"ports": [{"protocol": "TCP", "port": "gateway"}]}]
-
-
-def test_peers_and_an_ingress_of_the_gateway() -> None:
-    peers = [{"ipBlock": {"cidr": "192.0.2.0/24"}}, {"podSelector": {}}]
-    found = planned(TWO, allow_from=peers, ingress={"host": "llm.example"}, service_type="NodePort")["objects"]
-    assert found[1]["spec"]["ingress"][0]["from"] == peers
-    (ingress,) = [item for item in found if item["kind"] == "Ingress"]
-    backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
-    assert backend == {"name": "gb10-gateway", "port": {"number": 30000}}
-    assert found[0]["spec"]["type"] == "NodePort"

@@ -10,10 +10,13 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import serving_objects
 from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.fallback import Settings as Switch
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import PROFILES, ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Patch
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_fallback
 from role_samples import role_values
-from serving_samples import plan
+from serving_samples import fabric, plan, profile, settings
 
 PATCHED = {"patches": (Patch("sm121-jit-arch", "x", needed=True), Patch("sm121-admissible-archs", "y", needed=False))}
 
@@ -126,3 +129,36 @@ def test_a_patch_of_the_user_comes_from_its_own_directory(tmp_path: Path) -> Non
     patches = rendered(own)["ConfigMap", "gemma-4-31b-it-patches"]["data"]
     assert set(patches) == {"mine.py", "gb10_patch.py"}
     assert patches["mine.py"] == "# mine\n"
+
+
+def with_fallback() -> dict[tuple[str, str], dict[str, Any]]:
+    fewer = profile(preset="fewer", nodes=2, tp=2)
+    fallback = plan_fallback(fabric(), fewer, profile(), settings(models_dir=""), 600, 300)[0]
+    values = role_values("sglang", plan=plan().as_dict() | {"fallback": fallback.as_dict()})
+    result = ActionModule.act(None, {"arch": "arm64", "digest": "", "image": ""} | values, {})
+    return {(item["kind"], item["metadata"]["name"]): item for item in result["objects"]}
+
+
+def test_a_fallback_adds_objects_and_changes_no_rank() -> None:
+    plain, more = rendered(), with_fallback()
+    assert not [key for key, item in plain.items() if more[key] != item]
+    added = [item for key, item in more.items() if key not in plain]
+    assert all(FALLBACK in item["metadata"]["labels"] for item in added)
+    assert {item["spec"]["replicas"] for item in added if item["kind"] == "StatefulSet"} == {0}
+
+
+def test_the_switch_gets_its_settings_and_its_program_and_starts_again_with_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objects = with_fallback()
+    deployment = objects["Deployment", "gemma-4-31b-it-fallback"]["spec"]["template"]
+    given = Switch.parse(deployment["spec"]["containers"][0]["command"][-1])
+    assert (given.after, given.return_after, given.metrics_port) == (600, 300, 30003)
+    assert given.main.nodes == ("spark1", "spark2", "spark3", "spark4")
+    assert given.choice("f2-1").sets == ("gemma-4-31b-it-f2-1-0", "gemma-4-31b-it-f2-1-1")
+    code = objects["ConfigMap", "gemma-4-31b-it-fallback-code"]["data"]
+    assert {path.partition("-")[2].partition("-")[0] for path in code} == {"_kube", "_pod"}
+    assert {"gb10-_pod-fallback.py", "gb10-_pod-supervise.py"} < set(code)
+    monkeypatch.setattr(serving_objects, "_programs", lambda *names: {"gb10/x.py": " ".join(names)})
+    other = with_fallback()["Deployment", "gemma-4-31b-it-fallback"]["spec"]["template"]
+    assert other["metadata"]["annotations"][REVISION] != deployment["metadata"]["annotations"][REVISION]

@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule, _deep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import launch_key
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary import summary
 from ansible_plays import ansible
 from preflight_samples import GOOD
 from role_samples import role_values
 from serving_samples import fabric
-from sglang_cases import PROFILES
 
 NODES = ["spark1", "spark2", "spark3", "spark4"]
 
@@ -31,20 +28,6 @@ def planned(hostvars: Mapping[str, Any] | None = None, nodes: Sequence[str] = NO
     return ActionModule.act(
         None, values | {"fabric": fabric(), "candidates": list(nodes), "taken": []}, {"hostvars": hostvars or {}}
     )
-
-
-def test_the_fact_has_a_plan_per_set_of_remaining_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = planned()
-    fallback = result["plan"]["fallback"]
-    assert (fallback["preset"], fallback["after"], fallback["return_after"]) == ("two-nodes", 600, 600)
-    assert [plan["preset"] for plan in fallback["plans"].values()] == ["two-nodes"] * 6
-    assert len(result["plan"]["ranks"]) == 4
-    title = "fallback: preset two-nodes, if a node is gone for 600 s, on spark2, spark3 or on"
-    assert title in result["msg"]
-    (memory, *_more), *_others = (plan["memory"] for plan in fallback["plans"].values())
-    assert memory not in result["msg"].partition(title)[2]
-    monkeypatch.setattr(Display(), "verbosity", 1)
-    assert memory in planned()["msg"].partition(title)[2]
 
 
 def test_the_memory_is_that_of_the_smallest_host_that_preflight_read() -> None:
@@ -91,31 +74,6 @@ def test_the_newest_load_counts_whoever_read_it(newer: Any, shown: str) -> None:
     )
 
 
-def test_without_the_option_there_is_no_fallback() -> None:
-    assert "fallback" not in planned(fallback_preset="")["plan"]
-
-
-def test_every_node_gets_the_models_of_both_presets() -> None:
-    plan = planned(preset="baseline", sglang_version="0.5.21")["plan"]
-    assert plan["models"] == ["google/gemma-4-31B-it", "google/gemma-4-31B-it-assistant"]
-    assert plan["ranks"][0]["argv"].count("--speculative-algorithm") == 0
-
-
-def test_a_local_model_and_its_local_draft_are_both_planned(tmp_path: Path) -> None:
-    own = (PROFILES / "gemma-4-31b-it.yml").read_text().replace("google/gemma-4-31B-it-assistant", "/srv/draft")
-    own = own.replace("name: gemma-4-31b-it\n", "name: own\n")
-    (tmp_path / "own.yml").write_text(own.replace("repo: google/gemma-4-31B-it", "repo: my/own\n  path: /srv/own"))
-    assert planned(profile="own", profile_dirs=[str(tmp_path)])["plan"]["paths"] == ["/srv/own", "/srv/draft"]
-
-
-def test_an_override_of_the_topology_is_the_group_s_own() -> None:
-    given = {"topology": {"nodes": 4, "tp": 4}, "server_args": {"context_length": 4096}}
-    plan = planned(overrides=given)["plan"]
-    head = plan["fallback"]["plans"]["f2-1"]["ranks"][0]["argv"]
-    assert head[head.index("--tp-size") + 1] == "2"
-    assert head[head.index("--context-length") + 1] == "4096"
-
-
 def test_mistakes_of_group_and_fallback_come_together() -> None:
     result = planned(fallback_preset="no-such", port=80)
     assert result["failed"]
@@ -128,53 +86,6 @@ def test_a_fallback_whose_weights_do_not_fit_is_refused() -> None:
     small = {"server_args": {"mem_fraction_static": 0.45}}
     errors = {f["rule"] for f in planned(fallback_preset="one-node", overrides=small)["findings"]}
     assert any(rule.startswith("memory.") for rule in errors), errors
-
-
-ALONE = {"profile": "gemma-4-26b-a4b-it-b300", "preset": "mtp", "fallback_preset": "", "platform": "b300"}
-MODEL = "google/gemma-4-26B-A4B-it"
-DRAFT = f"{MODEL}-assistant"
-
-
-def word_after(flag: str, plan: dict[str, Any]) -> str:
-    argv: list[str] = plan["ranks"][0]["argv"]
-    return argv[argv.index(flag) + 1]
-
-
-def test_pinned_revisions_are_served_and_staged() -> None:
-    pins = {"model": {"revision": "deadbeef"}, "server_args": {"speculative_draft_model_revision": "v2"}}
-    for directory in ("", "/srv/models"):
-        plan = planned({}, ["b300-1"], **ALONE, overrides=pins, models_dir=directory)["plan"]
-        assert plan["revisions"] == {MODEL: "deadbeef", DRAFT: "v2"}
-        assert word_after("--revision", plan) == "deadbeef"
-        assert word_after("--speculative-draft-model-revision", plan) == "v2"
-
-
-def test_without_a_pinned_revision_the_hub_s_default_is_used() -> None:
-    plan = planned(profile="gemma-4-26b-a4b-it", preset="mtp-topk1", fallback_preset="")["plan"]
-    assert plan["revisions"] == {MODEL: "main", DRAFT: "main"}
-    assert "--revision" not in plan["ranks"][0]["argv"]
-
-
-WRONG = {"server_args": {"attention_backend": "flashinfer"}}
-
-
-def test_a_waived_rule_no_longer_refuses_and_is_listed() -> None:
-    assert planned(fallback_preset="", overrides=WRONG)["failed"]
-    result = planned(fallback_preset="", waive=["attn.gemma4.allow"], overrides=WRONG)
-    assert not result.get("failed"), result["findings"]
-    assert "attn.gemma4.allow" not in {finding["rule"] for finding in result["findings"]}
-    (said,) = result["plan"]["waived"]["attn.gemma4.allow"]
-    assert "Gemma-4" in said
-    assert "waived: attn.gemma4.allow, 1 finding(s)" in result["msg"]
-    lines = summary(Plan.from_dict(result["plan"]), [], {}, {}, {}, {}, "~/.kube/config", "gb10")
-    assert "Waived: attn.gemma4.allow (serving_plan_waive)" in lines
-
-
-def test_a_name_that_is_no_rule_of_a_launch_is_refused() -> None:
-    result = planned(fallback_preset="", waive=["serving.port.range"], port=80)
-    assert result["failed"]
-    found = {(finding["rule"], finding["value"]) for finding in result["findings"]}
-    assert {("serving.waive", "serving.port.range"), ("serving.port.range", 80)} <= found
 
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that the findings of the plans come together, without those that only follow from another mistake."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.variables import load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import (
     fabric_findings,
+    resolve_options,
     serving_findings,
     variable_of,
     wrong_variables,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang import profile_files, schema
 from fabric_samples import fabric
 from role_samples import role_values
 
@@ -110,3 +113,19 @@ def test_a_wrong_variable_of_the_group_leaves_the_profile_to_be_checked(wrong: s
 @pytest.mark.parametrize("wrong", ["serving_plan_profile", "gb10_sglang_version", "gb10_profile_dirs"])
 def test_a_profile_is_not_checked_if_it_is_not_known(wrong: str) -> None:
     assert serving({wrong}, None, preset="nothere") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "remedy"),
+    [
+        (schema, "jsonschema", None, "-m pip install jsonschema"),
+        (profile_files, "PROFILES", Path("/none"), "ansible-galaxy collection install gb10.cluster --force"),
+    ],
+)
+def test_a_broken_installation_is_not_a_mistake_in_the_profile(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any, remedy: str
+) -> None:
+    monkeypatch.setattr(module, name, value)
+    (finding,) = resolve_options(role_values("serving_plan"))[1]
+    assert (finding.rule, finding.key) == ("serving.installation", "gb10.cluster")
+    assert remedy in finding.remedy

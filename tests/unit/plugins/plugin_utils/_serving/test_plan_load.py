@@ -75,111 +75,6 @@ def test_threads_are_those_that_sglang_would_start(args: dict[str, Any], threads
     assert threads_of(args) == threads
 
 
-@pytest.mark.parametrize(
-    ("group", "said"),
-    [
-        (resolved(80), None),
-        (resolved(40, **NO_MMAP), ("warning", "num_threads 6 would fit")),
-        (resolved(25, **NO_MMAP), ("warning", "num_threads 7 would fit")),
-        (resolved(22, **NO_MMAP), None),
-        (resolved(40, swap=64, **NO_MMAP), None),
-        (resolved(80, draft=8, **NO_MMAP), ("warning", "no number of threads would fit")),
-        (resolved(80, draft=14, **NO_MMAP), ("error", "no number of threads would fit")),
-        (resolved(80, **NO_MMAP, **SPLIT), None),
-    ],
-)
-def test_a_loader_that_may_not_fit_is_told_with_the_threads_that_do(
-    group: ResolvedProfile, said: tuple[str, str] | None
-) -> None:
-    findings = load_peak(group, plan(), {}, {}, full=False)[1]
-    found = [(one.severity, one.reason.rpartition("; ")[2]) for one in findings]
-    assert found == ([said] if said else [])
-
-
-def test_the_arithmetic_is_shown_with_what_it_leaves_out() -> None:
-    lines, _findings = load_peak(resolved(80, draft=2), plan(), {}, {}, full=True)
-    assert lines == [
-        "load: 16.0 GiB before it + 80.0 of weights + 2.0 of the draft + 0.0 in the loader (files are mapped) = 98.0 of"
-        " 119.0; 106.0 with the caches. Graphs and compilers are known after the first load"
-    ]
-
-
-@pytest.mark.parametrize("unknown", ["load_gib", "weights_gib"])
-def test_where_gpus_have_their_own_memory_or_the_weights_are_unknown_nothing_is_said(unknown: str) -> None:
-    group = resolved(80, **NO_MMAP)
-    assert load_peak(replace(group, memory={**group.memory, unknown: None}), plan(), {}, {}, full=True) == ([], [])
-
-
-def test_what_was_counted_replaces_the_arithmetic() -> None:
-    loads = {
-        "spark1": [taken(gib=104.0), taken(gib=99.0, at="2026-11-29T09:00:00Z"), taken(key="other", gib=117)],
-        "spark3": [taken(gib=100.25)],
-    }
-    assert load_peak(resolved(80, **NO_MMAP), plan(), loads, {}, full=True) == (
-        [
-            "load: as counted on spark3 (2026-11-29T08:00:00Z, 2 of 4 nodes known), up to 100.2 of 119.7 GiB were"
-            " taken, 9.8 of them before the load"
-        ],
-        [],
-    )
-
-
-def test_a_load_that_was_ended_is_a_warning_and_the_arithmetic_comes_back() -> None:
-    loads = {"spark2": [taken(), taken("ended", at="2026-11-30T08:00:00Z")], "spark9": [taken("ended")]}
-    lines, findings = load_peak(resolved(80), plan(), loads, {}, full=True)
-    assert len(lines) == 2
-    (found,) = findings
-    assert (found.rule, found.severity, found.where) == ("serving.load.ended", "warning", "spark2")
-    assert "in its phase graphs (2026-11-30T08:00:00Z), because the 119.7 GiB of the node ran out" in found.reason
-
-
-@pytest.mark.parametrize(("held", "warned"), [(0, False), (23.8, False), (23.9, True)])
-def test_memory_that_others_hold_since_the_last_load_is_a_warning(held: float, warned: bool) -> None:
-    """101.5 GiB less the 9.8 before the load, and 115.5 of 119.7 may be taken."""
-    lines, findings = load_peak(resolved(80), plan(), {"spark2": [taken()]}, {"spark2": held, "spark1": 60}, full=True)
-    assert len(lines) == 1 + warned
-    assert [(one.rule, one.where, one.value) for one in findings] == [("serving.load.held", "spark2", "23.9")] * warned
-
-
-@pytest.mark.parametrize(
-    ("more", "phases", "warned"),
-    [
-        # 9.8 before, and 90 of 103 parts of the other 109.9.
-        ({"peaks": PEAKS}, "weights 91.0, caches 105.8, graphs 108.3, compile 110.8", ""),
-        ({"peaks": PEAKS, "graphs_gib": 3.0}, "weights 91.0, caches 105.8, graphs 108.8, compile 110.8", ""),
-        (
-            {"peaks": PEAKS, "compiler_gib": 1.0, "compilers_gib": 4.0, "jobs": 4},
-            "weights 91.0, caches 105.8, graphs 108.3, compile 108.8",
-            "",
-        ),
-        # Two that are as large as the largest one would be more than four took.
-        (
-            {"peaks": PEAKS, "compiler_gib": 3.0, "compilers_gib": 4.0, "jobs": 4},
-            "weights 91.0, caches 105.8, graphs 108.3, compile 110.8",
-            "",
-        ),
-        ({"peaks": {**PEAKS, "graphs": 110.0}}, "weights 91.0, caches 105.8, graphs 116.8, compile 110.8", "graphs"),
-        ({"peaks": {"weights": 118.0}}, "weights 118.0, caches 105.8, graphs 105.8", "weights"),
-        ({"peaks": {"draft": 93.0}}, "draft 93.0, caches 105.8, graphs 105.8", ""),
-    ],
-)
-def test_a_load_with_other_caches_adds_what_the_phases_after_them_took(
-    more: dict[str, Any], phases: str, warned: str
-) -> None:
-    loads = {"spark2": [taken(key=OTHER) | more], "spark3": [taken(key="0.other") | more]}  # type: ignore[operator]
-    lines, findings = load_peak(resolved(80), plan(), loads, {}, full=False)
-    assert phases in lines[0] and " 2 compilers, from the last load on spark2 (2026-11-29T08:00:00Z)" in lines[0]
-    assert [(one.rule, one.value, one.where) for one in findings] == [("serving.load.phase", warned, "spark2")] * bool(
-        warned
-    )
-
-
-def test_the_same_command_with_more_compilers_takes_more_than_was_counted() -> None:
-    loads = {"spark2": [taken() | {"peaks": PEAKS, "compiler_gib": 3.0, "compilers_gib": 3.5, "jobs": 1}]}  # type: ignore[operator]
-    lines, _findings = load_peak(resolved(80), plan(), loads, {}, full=False)
-    assert "(weights 91.0, caches 99.0, graphs 101.5, compile 104.0)" in lines[0] and "compile 113.3" in lines[1]
-
-
 def test_only_the_sizes_of_the_caches_leave_the_second_part_of_the_key() -> None:
     rank = plan().ranks[0]
     given = ("--mem-fraction-static", "0.7", "--max-total-tokens", "9"), ("--speculative-num-steps", "3")
@@ -187,10 +82,6 @@ def test_only_the_sizes_of_the_caches_leave_the_second_part_of_the_key() -> None
     parts = [launch_key(one).split(".") for one in (plan(), sized, drafted)]
     assert len({whole for whole, _rest in parts}) == 3 and [rest for _whole, rest in parts[:2]] == [parts[0][1]] * 2
     assert parts[2][1] != parts[0][1]
-
-
-def test_a_plan_with_errors_has_no_ranks_that_loaded() -> None:
-    assert load_peak(resolved(80), replace(plan(), ranks=()), {"spark1": [taken()]}, {}, full=False) == ([], [])
 
 
 def counted(key: str = KEY, **values: Any) -> Taken:
@@ -233,4 +124,12 @@ def test_what_is_said_about_loads_is_what_is_stored(monkeypatch: pytest.MonkeyPa
         }
     alone = replace(plan(), ranks=tuple(replace(rank, env={"MAX_JOBS": "two"}) for rank in plan().ranks))
     found["no number of compilers"] = load_peak(resolved(80), alone, {"spark1": LOADS["2 compilers"]}, {}, full=False)
+    found["no ranks"] = load_peak(resolved(80), replace(plan(), ranks=()), {"spark1": [counted()]}, {}, full=True)
+    for key in ("load_gib", "weights_gib"):
+        group = replace(resolved(80, **NO_MMAP), memory=resolved(80).memory | {key: None})
+        found[f"unknown {key}"] = load_peak(group, plan(), {}, {}, full=True)
+    for draft in (None, 8, 14):
+        found[f"80 and a draft of {draft}"] = load_peak(
+            resolved(80, draft=draft, **NO_MMAP), plan(), {}, {}, full=False
+        )
     compare("serving_loads", {name: [*lines, *said(findings)] for name, (lines, findings) in found.items()})

@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Profile, Settings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_fallback, plan_group, summarize
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load, Plan, Profile, Settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import (
+    Fallback,
+    plan_fallback,
+    plan_group,
+    summarize,
+)
 from ring_samples import cabled_plan
 from serving_samples import fabric, profile, settings
 from stored import compare, said, say_words
@@ -70,6 +75,16 @@ def mesh(count: int, names: dict[int, list[str]] | None = None) -> dict[str, Any
     return {"schema": 1, "mtu": 4200, "hosts": hosts, "findings": []}
 
 
+def with_switch(base: dict[str, Any]) -> dict[str, Any]:
+    """Add a port on a switch to each host."""
+    for number, host in enumerate(base["hosts"].values(), start=1):
+        host["vfs"].append(
+            {"rail": "switch", "rail_index": 9, "vf_index": 0, "rdma_device": "mlx5_0v0", "prefix": 24}
+            | {"address": f"10.200.0.{number}", "nad": "gb10-switch-vf0", "netdev": "eth1v0"}
+        )
+    return base
+
+
 # Three ports of one NIC, which NCCL can join.
 PORTS = {number: [f"rocep1s0f{port}v0" for port in range(3)] for number in range(1, 5)}
 
@@ -98,6 +113,8 @@ CASES: dict[str, Case] = {
             "paths": ("/srv/models/x",),
             "env": {"A": 1, "B": 2},
             "ep": 2,
+            "load": Load(weights=14.6, fraction=0.8, least=103.0, most=109.0),
+            "swap_gib": 48,
         },
         {
             "env": {"B": 3},
@@ -117,7 +134,7 @@ CASES: dict[str, Case] = {
     "one node": (
         {},
         {"nodes": 1, "tp": 2, "models": ("org/a",)},
-        {"nodes": ("a",), "gpus_per_node": 2, "rdma_mode": "none", "networks": THEIRS},
+        {"nodes": ("a",), "gpus_per_node": 2, "rdma_mode": "none", "networks": THEIRS, "platform": "h200"},
     ),
     "sockets": (fabric(), {}, {"transport": "socket", "rdma_mode": "restricted", "rdma_resources": ("rdma/a",)}),
     "theirs": (None, {}, {"networks": THEIRS, "rdma_mode": "ipc_lock"}),
@@ -161,6 +178,8 @@ CASES: dict[str, Case] = {
                 "NCCL_DEBUG": "WARN",
                 "A_TOKEN": "x",
                 "B_KEY": "y",
+                "LOADER": "s3://me:word@host/x",
+                "SGLANG_MAX_TOKENS": "8",
             }
         },
     ),
@@ -168,6 +187,22 @@ CASES: dict[str, Case] = {
         fabric(),
         {"env": {"NCCL_IB_HCA": "a"}},
         {"env": {"NCCL_IB_HCA": "b"}, "platform": "other"},
+    ),
+    "old NCCL": (
+        fabric(),
+        {"nccl": "2.28.9", "env": {"NCCL_CONF_FILE": "/models/nccl.conf"}},
+        {"env": {"NCCL_HOSTID": 7, "DUMPER_SERVER_PORT": "9"}, "rdma_mode": "none"},
+    ),
+    "old NCCL, B300": (fabric(), *of("1", nccl="2.28.9", platform="b300")),
+    "one node, silent": (
+        fabric(),
+        {"nodes": 1, "tp": 1, "env": {"NCCL_DEBUG": "WARN", "NCCL_HOSTID": "x"}},
+        {"nodes": ("spark1",)},
+    ),
+    "holes": (
+        fabric(),
+        {"sglang_version": "0.5.20", "argv": ("--enable-custom-logit-processor=True",), "nodes": 1, "tp": 1},
+        {"open_routes": True, "nodes": ("spark1",)},
     ),
     "code": (
         fabric(),
@@ -223,8 +258,16 @@ CASES: dict[str, Case] = {
     "chain": (cabled_plan(4, closed=False), *of("1234")),
     "chain, twice": (cabled_plan(3, closed=False), *of("1223")),
     "ring, cages exchanged": (exchanged(2, base=cabled_plan(3)), *of("123")),
-    "ring, all cages alike": (exchanged(2, 4, base=cabled_plan(4, cages=(1, 0))), *of("1234")),
+    # Only the VFs of the group's index matter.
+    "ring, all cages alike": (
+        changed(
+            lambda f: [v.update(rdma_device="x") for v in f["hosts"]["spark3"]["vfs"] if v["vf_index"]],
+            exchanged(2, 4, base=cabled_plan(4, cages=(1, 0))),
+        ),
+        *of("1234"),
+    ),
     "ring, some cages alike": (exchanged(2, base=cabled_plan(4, cages=(1, 0))), *of("1234")),
+    "ring, a switch too": (with_switch(cabled_plan(3)), *of("123", nccl="2.29.7")),
     "ring, a half is missing": (
         changed(
             lambda f: [
@@ -261,6 +304,8 @@ def told(plan: Plan, findings: list[Finding]) -> Iterator[str]:
 def test_plans_and_findings_of_groups_are_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     say_words(monkeypatch)
     made = {name: plan_group(of_fabric, profile(**p), settings(**s)) for name, (of_fabric, p, s) in CASES.items()}
+    for planned, _findings in made.values():
+        assert Plan.from_dict(json.loads(json.dumps(planned.as_dict()))) == planned
     compare("serving_plans", {name: told(*found) for name, found in made.items()})
 
 
@@ -303,5 +348,6 @@ def test_fallbacks_are_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) ->
             f"{key} {one.instance} {one.service} {one.rendezvous} {[(r.name, r.node) for r in one.ranks]}"
             for key, one in fallback.plans.items()
         ]
+        assert Fallback.from_dict(json.loads(json.dumps(fallback.as_dict()))) == fallback
         found[name] = [*said(findings), f"{fallback.preset} {fallback.after} {fallback.return_after}", *plans]
     compare("serving_fallbacks", found)

@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that what a cluster of others lacks is named with a remedy for its owner."""
+"""Test that what a cluster of others lacks is named; of its parts, only what differs from a complete cluster."""
 
 from typing import Any
 
@@ -10,10 +10,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.obstacles im
 from stored import compare, said, say_words
 
 GPU_OF_EXISTING = {"nvidia.com/gpu": 1}
-CNI = ("host-device", "static")
-TAINT = {"key": "nvidia.com/gpu", "value": "", "effect": "NoSchedule"}
-
-
 PLUGINS = "/var/lib/kubelet/device-plugins"
 
 
@@ -75,60 +71,6 @@ def wanted(**changes: Any) -> Wanted:
     return Wanted(**(values | changes))
 
 
-def rules(found: dict[str, Any], want: Wanted | None = None) -> list[str]:
-    return [finding.rule.removeprefix("existing.") for finding in judge(found, want or wanted()).findings]
-
-
-def test_a_complete_cluster_lacks_nothing_and_its_parts_are_named() -> None:
-    report = judge(cluster(), wanted())
-    assert (report.findings, report.unknown) == ([], [])
-    assert report.used == [
-        "Kubernetes v1.34.2 (kubeadm) with 2 nodes",
-        "GPUs: NVIDIA's GPU operator, ClusterPolicy cluster-policy is ready",
-        "Multus: DaemonSet system/kube-multus-ds, 2 of 2 pods ready",
-        "RDMA devices: DaemonSet system/rdma-shared-dp-ds, 2 of 2 pods ready",
-        "Network: NVIDIA's network operator, NicClusterPolicy nic-cluster-policy is notReady",
-        "Default StorageClass: fast",
-        "Ingress classes: none",
-        "Prometheus operator: yes",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "want", "missing"),
-    [
-        ({"nodes": cluster()["nodes"][:1]}, {}, ["node.absent"]),
-        ({"nodes": [n | {"trouble": "no CNI"} for n in cluster()["nodes"]]}, {}, ["serving.node.not_ready"] * 2),
-        ({"nodes": [n | {"cordoned": True} for n in cluster()["nodes"]]}, {}, ["serving.node.cordoned"] * 2),
-        ({"nodes": [n | {"taints": [TAINT]} for n in cluster()["nodes"]]}, {}, ["serving.node.tainted"] * 2),
-        (
-            {"nodes": [n | {"taints": [TAINT]} for n in cluster()["nodes"]]},
-            {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
-            [],
-        ),
-        ({"nodes": [n | {"offers": GPU_OF_EXISTING} for n in cluster()["nodes"]]}, {}, ["resource.missing"] * 2),
-        ({"runtime_classes": ["runc"]}, {}, ["runtime.missing"]),
-        ({"runtime_classes": []}, {"runtime_class": ""}, []),
-        ({"groups": ["apps"]}, {}, ["multus.missing"]),
-        ({"groups": ["apps"]}, {"networks": False}, []),
-        ({"daemon_sets": [daemon("calico-node")]}, {}, ["multus.stopped"]),
-        ({"daemon_sets": [daemon("kube-multus-ds", ready=0), daemon("anetd", "cilium")]}, {}, ["multus.stopped"]),
-        ({"daemon_sets": [daemon("kube-multus-ds")]}, {}, ["policies.unknown"]),
-        ({"sriov_policies": [{"name": "theirs", "creates": True}]}, {}, ["sriov.managed"]),
-        ({"sriov_policies": [{"name": "theirs", "creates": False}]}, {}, []),
-        ({"groups": ["k8s.cni.cncf.io", "security.openshift.io"]}, {}, ["namespace.openshift"]),
-        ({}, {"cni": {"spark1": ["static"], "spark2": []}}, ["cni.missing"]),
-        ({"namespace": {"exists": False, "level": ""}}, {}, ["namespace.missing"]),
-        ({"namespace": {"exists": True, "level": "restricted"}}, {}, ["namespace.level"]),
-        ({"namespace": {"exists": True, "level": "restricted"}}, {"rdma_mode": "restricted"}, []),
-        ({"namespace": {"exists": True, "level": "baseline"}}, {"rdma_mode": "none"}, []),
-        ({"namespace": {"exists": True, "level": ""}}, {}, []),
-    ],
-)
-def test_what_is_missing_is_named(changes: dict[str, Any], want: dict[str, Any], missing: list[str]) -> None:
-    assert rules(cluster(**changes), wanted(**want)) == missing
-
-
 def test_everything_missing_is_named_at_once_and_only_errors_refuse() -> None:
     found = cluster(groups=[], runtime_classes=[], namespace={"exists": False, "level": ""})
     report = serving.existing_cluster(
@@ -146,128 +88,6 @@ def test_everything_missing_is_named_at_once_and_only_errors_refuse() -> None:
     assert "error" not in {one["severity"] for one in remarks["findings"]}
 
 
-def test_what_may_not_be_read_is_said_and_not_judged() -> None:
-    secret = ["nodes", "daemon_sets", "runtime_classes", "storage_classes", "ingress_classes", "namespace"]
-    policies = ["cluster_policies", "nic_cluster_policies", "sriov_policies"]
-    secret += policies
-    found = cluster(
-        nodes=[], daemon_sets=[], runtime_classes=[], namespace={"exists": False, "level": ""}, unread=secret
-    )
-    found |= {key: [] for key in policies}
-    report = judge(found, wanted())
-    assert report.findings == []
-    assert report.used == ["Kubernetes v1.34.2 (kubeadm)", "Prometheus operator: yes"]
-    assert len(report.unknown) == len(secret)
-    assert "The kubeconfig may not read runtime classes, so they were not checked." in report.unknown
-
-
-# Names, images and mounts as in the manifests of these projects.
-OPERATOR = [
-    daemon("nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.4", mounts=(PLUGINS,)),
-    daemon("gpu-feature-discovery", "nvcr.io/nvidia/k8s-device-plugin:v0.17.4", mounts=("/sys",)),
-    daemon(
-        "nvidia-device-plugin-mps-control-daemon",
-        "nvcr.io/nvidia/k8s-device-plugin:v0.17.4",
-        mounts=("/run/nvidia/mps",),
-    ),
-    daemon("nvidia-container-toolkit-daemonset", "nvcr.io/nvidia/k8s/container-toolkit:v1.17.8", mounts=("/",)),
-]
-NETWORK = [
-    daemon("kube-multus-ds", "nvcr.io/nvidia/mellanox/multus-cni:v25.7", mounts=("/etc/cni/net.d", "/opt/cni/bin")),
-    daemon("sriov-device-plugin", "nvcr.io/nvidia/mellanox/sriov-network-device-plugin:v25.7", mounts=(PLUGINS,)),
-    daemon("kube-sriov-cni-ds", "ghcr.io/k8snetworkplumbingwg/sriov-cni", mounts=("/opt/cni/bin",)),
-    daemon(
-        "sriov-network-config-daemon", "nvcr.io/nvidia/mellanox/sriov-network-operator-config-daemon", mounts=("/",)
-    ),
-    daemon("rke2-multus-rke2-whereabouts", "rancher/hardened-whereabouts", mounts=("/etc/cni/net.d",)),
-    daemon("csi-driver", "example/csi", mounts=("/var/lib/kubelet",)),
-]
-
-
-def named(sets: list[dict[str, Any]]) -> list[str]:
-    lines = judge(cluster(daemon_sets=sets), wanted()).used
-    return [line.partition(",")[0].replace("DaemonSet system/", "") for line in lines if ": DaemonSet " in line]
-
-
-@pytest.mark.parametrize(
-    ("sets", "names"),
-    [
-        (OPERATOR, ["GPUs: nvidia-device-plugin-daemonset"]),
-        (NETWORK, ["Multus: kube-multus-ds", "RDMA devices: sriov-device-plugin"]),
-        (
-            [daemon("nvidia-gpu-device-plugin-large-cos", "gke.gcr.io/nvidia-gpu-device-plugin", mounts=(PLUGINS,))],
-            ["GPUs: nvidia-gpu-device-plugin-large-cos"],
-        ),
-        (
-            [
-                daemon("multus", "quay.io/openshift-release-dev/ocp"),
-                daemon("multus-additional-cni-plugins", "quay.io/x"),
-            ],
-            ["Multus: multus"],
-        ),
-    ],
-)
-def test_daemon_sets_are_named_by_what_they_do(sets: list[dict[str, Any]], names: list[str]) -> None:
-    assert named(sets) == names
-
-
-def test_two_plugins_for_gpus_and_two_multus_are_named_if_they_have_pods() -> None:
-    second = daemon("nvdp-nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin", mounts=(PLUGINS,))
-    found = cluster(daemon_sets=[*OPERATOR, second, *NETWORK, daemon("multus", "multus"), daemon("calico-node")])
-    said = [f for f in judge(found, wanted()).findings if f.rule == "existing.part.twice"]
-    assert [f.key for f in said] == ["GPUs", "Multus"]
-    assert "system/nvdp-nvidia-device-plugin and system/nvidia-device-plugin-daemonset do the same" in said[0].reason
-    assert rules(cluster(daemon_sets=[*OPERATOR, second | {"wanted": 0}, *NETWORK, daemon("calico-node")])) == []
-
-
-def test_gpus_under_other_names_are_no_reason_to_ask_for_a_device_plugin() -> None:
-    shared = [n | {"offers": {"nvidia.com/gpu.shared": 4, "rdma/hca": 63}} for n in cluster()["nodes"]]
-    findings = judge(cluster(nodes=shared), wanted()).findings
-    assert {f.key for f in findings} == {"nvidia.com/gpu"}
-    assert all("Set serving_plan_gpu_resource" in f.remedy for f in findings)
-    # The network operator's SR-IOV device plugin has this prefix too.
-    vfs = [n | {"offers": {"nvidia.com/hostdev": 4, "rdma/hca": 63}} for n in cluster()["nodes"]]
-    assert all("NVIDIA's GPU operator" in f.remedy for f in judge(cluster(nodes=vfs), wanted()).findings)
-
-
-@pytest.mark.parametrize(("mode", "context"), [("restricted", "nonroot-v2"), ("ipc_lock", "privileged")])
-def test_openshift_s_own_admission_is_named_with_its_command(mode: str, context: str) -> None:
-    found = cluster(groups=["k8s.cni.cncf.io", "security.openshift.io"])
-    (finding,) = judge(found, wanted(rdma_mode=mode)).findings
-    assert f"oc adm policy add-scc-to-group {context} system:serviceaccounts:models" in finding.remedy
-
-
-CLAIMS = [{"name": "gpu.nvidia.com", "resource": ""}, {"name": "vf", "resource": ""}]
-
-
-def test_a_cluster_that_has_only_claims_is_told_what_is_missing() -> None:
-    bare = [n | {"offers": {"rdma/hca": 63}} for n in cluster()["nodes"]]
-    said = judge(cluster(nodes=bare, device_classes=CLAIMS), wanted()).findings
-    assert [f.rule for f in said] == ["existing.resource.missing"] * 2
-    assert "only by ResourceClaims (DeviceClasses gpu.nvidia.com, vf)" in said[0].reason
-    assert "a DeviceClass with extendedResourceName nvidia.com/gpu" in said[0].remedy
-    offered = [{"name": "gpu.nvidia.com", "resource": "nvidia.com/gpu"}]
-    assert rules(cluster(nodes=bare, device_classes=offered)) == []
-
-
-@pytest.mark.parametrize(
-    ("offers", "rule", "words"),
-    [
-        ({"rdma/hca": 63}, "mode.stricter", "set gb10_rdma_resource to it, and gb10_rdma_mode to restricted"),
-        ({"example.com/rdma_shared": 1}, "mode.stricter", "The nodes offer example.com/rdma_shared"),
-        ({"nvidia.com/hostdev": 4}, "mode.privileged", "ask the owner"),
-        ({"rdma/hca": 0}, "mode.privileged", "a shared RDMA device plugin"),
-    ],
-)
-def test_the_strictest_mode_that_the_devices_allow_is_proposed(offers: dict[str, int], rule: str, words: str) -> None:
-    nodes = [n | {"offers": {**GPU_OF_EXISTING, **offers}} for n in cluster()["nodes"]]
-    want = wanted(rdma_mode="privileged", resources=dict.fromkeys(("spark1", "spark2"), GPU_OF_EXISTING))
-    (finding,) = judge(cluster(nodes=nodes), want).findings
-    assert (finding.rule, finding.severity) == (f"existing.{rule}", "info")
-    assert words.lower() in finding.remedy.lower()
-    assert "must not set securityContext.privileged=true" in finding.reason
-
-
 def nodes_with(**changes: Any) -> list[dict[str, Any]]:
     """Return three nodes; the second and the third are changed."""
     first, second = cluster()["nodes"]
@@ -276,6 +96,28 @@ def nodes_with(**changes: Any) -> list[dict[str, Any]]:
 
 THREE = {"nodes": ["spark1", "spark2", "spark3"], "cni": {}}
 THREE_ASK = THREE | {"resources": {f"spark{n}": {**GPU_OF_EXISTING, "rdma/hca": 64, "x": 1} for n in (2, 3)}}
+# Names, images and mounts as in the manifests of these projects.
+PARTS = [
+    daemon("nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.4", mounts=(PLUGINS,)),
+    daemon("gpu-feature-discovery", "nvcr.io/nvidia/k8s-device-plugin:v0.17.4", mounts=("/sys",)),
+    daemon(
+        "nvidia-device-plugin-mps-control-daemon",
+        "nvcr.io/nvidia/k8s-device-plugin:v0.17.4",
+        mounts=("/run/nvidia/mps",),
+    ),
+    daemon("nvidia-container-toolkit-daemonset", "nvcr.io/nvidia/k8s/container-toolkit:v1.17.8", mounts=("/",)),
+    daemon("kube-multus-ds", "nvcr.io/nvidia/mellanox/multus-cni:v25.7", mounts=("/etc/cni/net.d", "/opt/cni/bin")),
+    daemon("sriov-device-plugin", "nvcr.io/nvidia/mellanox/sriov-network-device-plugin:v25.7", mounts=(PLUGINS,)),
+    daemon("kube-sriov-cni-ds", "ghcr.io/k8snetworkplumbingwg/sriov-cni", mounts=("/opt/cni/bin",)),
+    daemon(
+        "sriov-network-config-daemon", "nvcr.io/nvidia/mellanox/sriov-network-operator-config-daemon", mounts=("/",)
+    ),
+    daemon("rke2-multus-rke2-whereabouts", "rancher/hardened-whereabouts", mounts=("/etc/cni/net.d",)),
+    daemon("nvidia-gpu-device-plugin-large-cos", "gke.gcr.io/nvidia-gpu-device-plugin", mounts=(PLUGINS,)),
+    daemon("multus", "quay.io/openshift-release-dev/ocp"),
+    daemon("multus-additional-cni-plugins", "quay.io/x"),
+    daemon("csi-driver", "example/csi", mounts=("/var/lib/kubelet",)),
+]
 TWICE = [
     *(daemon(name, "nvidia", mounts=("/x", f"{PLUGINS}/")) for name in ("b-gpu", "a-gpu")),
     *(daemon(name, mounts=("/etc", "/etc/cni/net.d", "/run/net.d")) for name in ("multus-b", "multus-a")),
@@ -289,6 +131,19 @@ CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no kind": ({"distribution": ""}, {"ssh": False, "networks": False}),
     "no node": ({"nodes": [], "namespace": {"exists": False, "level": ""}}, THREE | {"rdma_mode": "restricted"}),
     "closed nodes": ({"nodes": nodes_with(trouble="t", disk="d", cordoned=True, taints=TAINTS)}, THREE),
+    "tolerated": (
+        {"nodes": nodes_with(taints=[{"key": "nvidia.com/gpu", "value": "", "effect": "NoSchedule"}])},
+        THREE | {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
+    ),
+    "parts of these projects": ({"daemon_sets": PARTS}, {}),
+    **{
+        f"privileged, {offers}": (
+            {"nodes": [n | {"offers": {**GPU_OF_EXISTING, **offers}} for n in nodes_with()]},
+            {"rdma_mode": "privileged", "resources": dict.fromkeys(("spark1", "spark2"), GPU_OF_EXISTING)},
+        )
+        for offers in ({"example.com/rdma_shared": 1}, {"nvidia.com/hostdev": 4}, {"rdma/hca": 0})
+    },
+    "VFs of NVIDIA": ({"nodes": nodes_with(offers={"nvidia.com/hostdev": 4})}, THREE_ASK),
     "few devices": ({"nodes": nodes_with(offers={"rdma/hca": 63, "nvidia.com/gpu": 0})}, THREE_ASK),
     "other GPUs": ({"nodes": nodes_with(offers={"nvidia.com/mig-1g": 1, "rdma/hca": 64, "x": 1})}, THREE_ASK),
     "GPUs by claim": (
@@ -326,6 +181,7 @@ CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         for mode in ("privileged", "ipc_lock", "restricted", "none")
     },
     "OpenShift": ({"groups": ["k8s.cni.cncf.io", "security.openshift.io"]}, {"rdma_mode": "restricted"}),
+    "OpenShift, ipc_lock": ({"groups": ["k8s.cni.cncf.io", "security.openshift.io"]}, {}),
     "OpenShift, restricted": (
         {
             "groups": ["k8s.cni.cncf.io", "security.openshift.io"],
@@ -350,4 +206,10 @@ CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_reports_about_clusters_are_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     say_words(monkeypatch)
     found = {name: judge(cluster(**changes), wanted(**want)) for name, (changes, want) in CLUSTERS.items()}
-    compare("serving_clusters", {name: [*r.used, *r.unknown, *said(r.findings)] for name, r in found.items()})
+    usual = found["complete"].used
+    stored = {}
+    for name, report in found.items():
+        used = report.used if name == "complete" else [line for line in report.used if line not in usual]
+        missing = [f"without {line}" for line in usual if line not in report.used]
+        stored[name] = [*used, *missing, *report.unknown, *said(report.findings)]
+    compare("serving_clusters", stored)

@@ -71,6 +71,21 @@ CASES: dict[str, dict[str, Any]] = {
     "odd environment": {"preset": "current", "env": {"NCCL_IB_TC": "x", "NCCL_IB_SL": "", "NCCL_ZZZZZZZZ": "1"}},
     "broken, preset": {"profile": "broken", "preset": "current"},
     "wrong world": {"preset": "current", "overrides": {"topology": {"nodes": 4, "tp": 3}, "env": {"B": "1"}}},
+    "revisions and time-outs": {
+        "preset": "current",
+        "models_dir": "/srv/models",
+        "overrides": {
+            "model": {"revision": "v1"},
+            "server_args": {
+                "speculative_draft_model_revision": "v2",
+                "enable_metrics": True,
+                "watchdog_timeout": 60,
+                "dist_timeout": 90,
+            },
+        },
+    },
+    "no digest": {"profile": "deepseek-v4-flash-vision"},
+    "another machine": {"profile": "gemma-4-26b-a4b-it-b300"},
     "B300": {
         "profile": "gemma-4-26b-a4b-it-b300",
         "preset": "mtp",
@@ -116,7 +131,7 @@ def test_plans_for_options_are_those_that_are_stored(tmp_path: Path, monkeypatch
         head = (fact["ranks"] or [{}])[0]
         fewer = next(iter(fact.get("fallback", {}).get("plans", {}).values()), {"ranks": [{}]})["ranks"][0]
         done += [f"{key}: {rank.get(key)}" for rank in (head, fewer) for key in ("env", "argv", "networks")]
-        kept = [f"{key}: {fact.get(key)}" for key in ("models", "revisions", "paths", "waived")]
+        kept = [f"{key}: {fact.get(key)}" for key in ("models", "revisions", "paths", "waived", "load", "swap_gib")]
         lines = [*done, *brief(findings), *kept, *([str(find_needs(options))] if name in NEEDED else [])]
         found[name] = [line.replace(str(tmp_path), "DIR") for line in lines if not line.startswith(OTHERS)]
     usual = found["default"]

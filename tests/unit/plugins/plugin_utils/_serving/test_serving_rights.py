@@ -230,27 +230,3 @@ def test_rights_outside_the_namespace_are_needed_only_for_volumes() -> None:
     # Both have a default, so the remedy is an empty value.
     assert "Set sglang_cache_dir and gb10_models_dir to ''" in rights.VOLUMES_COMMENT
     assert (volumes.resource, volumes.names) == ("persistentvolumes", ())
-
-
-def test_a_fallback_needs_rights_outside_the_namespace_and_the_manifest_says_so() -> None:
-    found = rights.needed(with_fallback(), NAMESPACE, GROUP, secret=False)
-    text = rights.manifest(found, NAMESPACE, GROUP, [])
-    names = [d["metadata"]["name"] for d in yaml.safe_load_all(text) if d and d["kind"] == "ClusterRole"]
-    assert names == [f"gb10-{NAMESPACE}-{GROUP}-{what}" for what in ("volumes", "fallback", "nodes")]
-    assert "# Required: the fallback follows the state of the nodes." in text
-
-
-@pytest.mark.parametrize("mode", ["ipc_lock", "restricted"])
-def test_the_manifest_is_yaml_with_a_reason_per_rule(mode: str) -> None:
-    subjects = [{"kind": "ServiceAccount", "name": "gb10-deployer", "namespace": NAMESPACE}]
-    found = rights.needed(objects(mode), NAMESPACE, GROUP, secret=False)
-    text = rights.manifest(found, NAMESPACE, GROUP, subjects)
-    documents = [document for document in yaml.safe_load_all(text) if document]
-    cluster = ["ClusterRole", "ClusterRoleBinding"]
-    assert [d["kind"] for d in documents] == ["Role", "RoleBinding", *cluster * (2 if mode == "restricted" else 1)]
-    assert documents[0]["rules"] == [right.as_rule() for right in found.namespaced]
-    for role, binding in zip(documents[::2], documents[1::2], strict=True):
-        assert binding["roleRef"] == {"apiGroup": rights.RBAC, "kind": role["kind"], "name": role["metadata"]["name"]}
-        assert binding["subjects"] == subjects
-        assert binding["metadata"] == role["metadata"]
-    assert text.count("  # ") == text.count('"apiGroups"')

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import stored
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import GUARDED, INSTANCE, MODEL
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import GUARDED, INSTANCE, MODEL, REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import rights, router
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import Access, render
@@ -23,7 +23,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.summary impo
 from ring_samples import cabled_plan
 from serving_samples import fabric, plan, profile, settings
 
-OWNER = Owner(["pull"], {"queue": "llm"}, {"cost": "a"}, "low", "kai")
+# Labels and annotations of the collection are not the owner's.
+OWNER = Owner(["pull"], {"queue": "llm", INSTANCE: "other"}, {"cost": "a", REVISION: "other"}, "low", "kai")
 PEERS = ({"podSelector": {"matchLabels": {"app": "chat"}}}, {"namespaceSelector": {}})
 INGRESS = {"host": "llm.example", "class": "traefik", "tls": "llm-tls", "annotations": {"a/b": "c"}}
 TOLERATED = ({"key": "gpu", "operator": "Exists"},)
@@ -113,6 +114,12 @@ CASES: dict[str, dict[str, Any]] = {
         "rdma_mode": "ipc_lock",
         "sriov_prefix": "gb10.cluster",
         "transport": "socket",
+    },
+    "no RDMA": {
+        "options": {"cache_dir": "/var/cache/kernels", "transport_gate": "off", "answers": "enforce"},
+        "of_profile": SHARED,
+        "rdma_mode": "none",
+        "models_dir": "/srv/models",
     },
     "warn": {"options": {"transport_gate": "warn", "readiness": "generate", "memory_timeout": 0}, "of_profile": SHARED},
     "networks of others": {"nodes": 3, "fewer": 2, "networks": NETWORKS, "access": Access(allow_from=PEERS[:1])},
