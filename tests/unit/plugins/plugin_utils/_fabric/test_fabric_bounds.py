@@ -183,6 +183,45 @@ BOUNDS: dict[str, Break] = {
     ),
     "no values of one": all_of(*(host(key, None) for key in ("gb10_fabric_rails", "gb10_node_id", "ansible_host"))),
 }
+
+
+def ports(count: int, *numbers: int) -> Variables:
+    """Return hosts behind one address that differ by their port."""
+    every = fabric(count, ansible_host="127.0.0.1").values()
+    return {f"h{n}": {**own, "ansible_port": n} for own, n in zip(every, numbers, strict=True)}
+
+
+def on_first_rail(variables: Variables, **changes: object) -> Variables:
+    for own in variables.values():
+        own["gb10_fabric_rails"][0].update(changes)
+    return variables
+
+
+def torn(variables: Variables, *rails: str) -> Variables:
+    """Remove the cables of these names."""
+    for own in variables.values():
+        own["gb10_fabric_rails"] = [one for one in own["gb10_fabric_rails"] if one["name"][:-1] not in rails]
+        own["gb10_fabric_pfs"] = {name: pf for name, pf in own["gb10_fabric_pfs"].items() if name[:-1] not in rails}
+    return variables
+
+
+def without_facts(count: int) -> Variables:
+    """Return hosts of which only the first was asked."""
+    _first, *others = (variables := fabric(count)).values()
+    for own in others:
+        own |= {"gb10_pf_totalvfs": None, "gb10_assumed_vf_count": 4}
+    return variables
+
+
+def with_vfs(variables: Variables, count: int, *first: int) -> Variables:
+    """Set how many VFs the ports have, and those of the first ports of the first host."""
+    for own in variables.values():
+        own["gb10_pf_totalvfs"] = dict.fromkeys(own["gb10_pf_totalvfs"], count)
+    one = variables["spark1"]
+    one["gb10_pf_totalvfs"] |= dict(zip(one["gb10_fabric_pfs"].values(), first, strict=False))
+    return variables
+
+
 SMALL = [{"name": "rail0", "pf": "enp1s0f0np0", "network": "10.100.0.0/29"}]
 SHAPES: dict[str, Variables] = {
     "no hosts": {},
@@ -206,6 +245,14 @@ SHAPES: dict[str, Variables] = {
     },
     "transit in a ring": cabled(4, gb10_fabric_transit=True, gb10_fabric_vf_count=1, gb10_fabric_subnet_prefix=17),
     "transit without room": cabled(4, gb10_fabric_transit=True, gb10_fabric_vf_count=2, gb10_fabric_subnet_prefix=17),
+    "two behind one address": ports(2, 2201, 2202),
+    "16 hosts, 15 without facts": without_facts(16),
+    "ring with a gap": torn(cabled(5), "ring34"),
+    "three on a cable": on_first_rail(cabled(3), hosts=["spark1", "spark2", "spark3"]),
+    "transit perhaps": cabled(4, gb10_fabric_transit="perhaps"),
+    "transit, an address in use": cabled(4, gb10_fabric_transit=True, gb10_fabric_reserved_addresses=["10.101.255.1"]),
+    "transit in two pairs": torn(cabled(4, gb10_fabric_transit=True, gb10_fabric_topology="mixed"), "ring23", "ring41"),
+    "transit, one rail without room": with_vfs(cabled(4, gb10_fabric_transit=True, gb10_fabric_subnet_prefix=17), 1, 2),
     "transit in one subnet": cabled(4, gb10_fabric_transit="True", gb10_fabric_scheme="subnet-per-rail"),
     "transit in a ring of three": cabled(3, gb10_fabric_transit=True, gb10_fabric_vf_count=1),
     "transit on a switch": fabric(2, gb10_fabric_transit=True),

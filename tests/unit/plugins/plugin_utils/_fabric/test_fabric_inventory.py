@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import judge, ports_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, models_dir, render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from cabling_samples import End, cable, facts, ring
 
@@ -85,22 +85,6 @@ def test_what_is_written_is_a_plan_that_fits_the_cables(
     assert [finding.rule for finding in judge(ports, plan) if finding.rule != "cabling.same_cage"] == []
 
 
-def test_the_hosts_of_a_ring_are_numbered_in_the_order_of_the_cables() -> None:
-    first, second, third, fourth = machines(4, ring(4))
-    written = compose([first, third, second, fourth])
-    assert list(written.hosts) == ["spark1", "spark2", "spark3", "spark4"]
-    assert [own["gb10_node_id"] for own in written.hosts.values()] == [1, 2, 3, 4]
-
-
-def test_machines_of_one_name_get_others_and_another_interface_is_kept() -> None:
-    given = machines(2, cable((1, 0), (2, 0)), hostname="spark")
-    second = machines(2, [], enP7s7={})[1]
-    written = compose([given[0], Machine(**{**given[1].__dict__, "interface": second.interface})])
-    assert list(written.hosts) == ["spark1", "spark2"]
-    assert written.hosts["spark2"]["gb10_management_interface"] == "wlP9s9"
-    assert compose(machines(2, [], gb10_pf_totalvfs={})).group["gb10_fabric_vf_count"] == "auto"
-
-
 @pytest.mark.parametrize(
     ("gpu", "platform", "profile"),
     [
@@ -119,27 +103,3 @@ def test_the_gpu_chooses_the_platform_and_the_profile(gpu: str, platform: str, p
         named = ("serving_plan_profile", "serving_plan_preset", "gb10_sglang_version", "gb10_sglang_image")
         assert [group.get(name) for name in named] == [example.get(name) for name in named]
         assert group["serving_plan_nodes"] == ["spark1"]
-
-
-def test_a_machine_that_was_reached_by_name_uses_its_default_route() -> None:
-    known = {"default_ipv4": {"interface": "wlP9s9", "address": "10.0.0.1", "prefix": "24"}, "hostname": "SPARK-1"}
-    machine = Machine.of("spark-1.local", known)
-    assert (machine.hostname, machine.interface, machine.network) == ("spark-1", "wlP9s9", "10.0.0.0/24")
-    assert Machine.of("x", {}).network == ""
-
-
-def test_models_go_where_every_machine_has_most_space() -> None:
-    one, two = machines(
-        2, [], mounts=[{"mount": m, "size_available": s} for m, s in (("/", 5), ("/data", 50), ("/boot", 99))]
-    )
-    assert models_dir([one, two]) == "/data/models"
-    # a file that a container runtime mounts, a directory of K3s, and a file system that is mounted read-only
-    mounts = [
-        {"mount": "/", "size_available": 5, "options": "rw,relatime"},
-        *({"mount": mount, "size_available": 90} for mount in ("/etc/hostname", "/var/lib/rancher")),
-        {"mount": "/opt/cache", "size_available": 90, "options": "ro,relatime"},
-    ]
-    assert models_dir(machines(2, [], mounts=mounts)) == "/srv/models"
-    small = Machine(**{**two.__dict__, "free": {"/": 7, "/data": 1}})
-    assert models_dir([one, small]) == "/srv/models"
-    assert models_dir([Machine(**{**two.__dict__, "free": {}})]) == "/srv/models"

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.errors import AnsibleError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables, plain
 
 
@@ -55,14 +54,3 @@ def test_strings_of_ansible_become_ordinary_ones() -> None:
 
     value = plain({Tagged("a"): (Tagged("b"), [Tagged("c"), 1, None])})
     assert yaml.safe_dump(value, default_flow_style=True) == "{a: [b, [c, 1, null]]}\n"
-
-
-def test_a_failing_template_and_an_unknown_host_are_findings() -> None:
-    broken = {"gb10_node_id": AnsibleError("'x' is undefined"), "gb10_fabric_mtu": 9000}
-    variables, findings = fabric_variables(["a", "z"], task_vars(["a"], a=broken))
-    assert variables == {"a": {"gb10_fabric_mtu": 9000}}
-    assert [(f.rule, f.key) for f in findings] == [
-        ("fabric.value.template", "gb10_node_id"),
-        ("fabric.host.unknown", "hosts"),
-    ]
-    assert "'x' is undefined" in findings[0].reason
