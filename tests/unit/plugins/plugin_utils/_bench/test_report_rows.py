@@ -10,13 +10,11 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import journal as sweep_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.plots import pictures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.record import identity, single_cell
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import data, markdown, page, setups
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import data, markdown, page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import (
     Report,
     Row,
     comparison_lines,
-    context_table,
-    figures_table,
     from_records,
     noise_floor,
     regressions,
@@ -25,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import (
 )
 from bench_report import examined, main, resolver
 from script_runs import called
+from stored import compare
 
 ROOT = Path(__file__).resolve().parents[5]
 PUBLISHED = sorted((ROOT / "plugins/sweeps/published").glob("*.yml"))
@@ -85,12 +84,6 @@ RECORDS = [
 ]
 
 
-def test_only_valid_cells_are_ranked() -> None:
-    report = from_records("nemotron", RECORDS)
-    assert [r.id for r in report.ranked] == ["a", "b"]
-    assert [(w.workload, w.row, w.certain) for w in winners(report)] == [("c0-n8", "depth 3/4", True)]
-
-
 def test_only_the_last_plan_counts_and_what_was_measured_for_it() -> None:
     work = [{"concurrency": 1, "max_tokens": 64}]
     plan = PLAN | {"workloads": work}
@@ -114,14 +107,6 @@ def test_cells_that_the_image_resolves_to_one_engine_are_repetitions_of_each_oth
     # Another transport is another engine.
     cells[1]["key"] = "b|socket|i|{}"
     assert len({row.key for row in from_records("depths", [PLAN | {"cells": cells}, a, b]).rows}) == 3
-
-
-def test_every_excluded_cell_says_why() -> None:
-    rows = {r.id: (r.status, r.reason) for r in from_records("nemotron", RECORDS).rows}
-    assert rows["c"] == ("duplicate", "it has the command line of depth 5/5")
-    assert rows["d"] == ("invalid", "3 does not divide 4")
-    assert rows["e"] == ("garbage", "32 chunks in a row are '!'")
-    assert rows["f"] == ("crash", "an illegal instruction was encountered")
 
 
 def twins(*cells: tuple[str, str, list[float]]) -> Report:
@@ -157,33 +142,6 @@ def test_mixed_traffic_has_a_certain_winner_where_every_shape_has(
     assert (mixed.workload, mixed.row, mixed.certain, mixed.tied) == ("mixed", "cell A", certain, tied)
 
 
-def test_every_figure_has_its_column() -> None:
-    report = from_records("n", RECORDS)
-    head, *lines = figures_table(report)
-    line = dict(zip(head, lines[1], strict=True))
-    assert line == {
-        "load": "8 streams",
-        "cell": "depth 5/5",
-        "Δ to depth 3/4": "-24.0%",
-        "wall tok/s": "76.00 ± 0.50",
-        "TTFT s": "0.500",
-        "ITL ms": "25.00",
-        "token usage": "0.25",
-        "running": "8",
-        "ok/failed": "21/3",
-        "ended by": "stop 18, length 3",
-    }
-    assert context_table(report) == []
-
-
-def test_prefill_stands_by_context_the_shortest_first() -> None:
-    report = published("gemma-4-26b-a4b-b300")
-    _head, *lines = context_table(report)
-    assert [line[0] for line in lines[::2]] == [f"1 stream, {k}k context" for k in (8, 16, 32, 64, 128)]
-    assert lines[0] == ["1 stream, 8k context", "baseline", "0.137", "73160"]
-    assert lines[-1] == ["1 stream, 128k context", "MTP 5/6", "14.671", "8949"]
-
-
 def environment(transport: str, *arguments: str, **more: Any) -> dict[str, Any]:
     ranks = [{"rank": 0, "host": "spark1", "verdict": transport, "evidence": "channels", "channels": {}}]
     ranks[0]["channels"] = {"IB": {"0": 4, "1": 4}} if transport == "ib" else {"Socket": {"0": 2}}
@@ -209,15 +167,6 @@ SERVED = [
         )
     },
 ]
-
-
-def test_each_cell_has_its_own_proof_and_its_difference_from_the_base() -> None:
-    report = from_records("mine", SERVED)
-    ours, theirs = setups(report)
-    assert (ours.verdict, ours.ranks[1][-1], ours.arguments) == ("4 ranks on ib", "IB/0: 4, IB/1: 4", [])
-    assert (theirs.verdict, theirs.ranks[1][-1]) == ("4 ranks on socket", "Socket/0: 2")
-    assert theirs.arguments == ["--steps: 3 → not set", "--eager: not set → set", "resolved steps: 3 → 5"]
-    assert theirs.facts == {"nccl": "2.30"}
 
 
 def test_markdown_and_page_say_the_same_of_fabric_transport_and_configuration() -> None:
@@ -285,13 +234,6 @@ def test_every_published_table_renders_with_its_remarks(path: Path) -> None:
         for rates in row.rates.values():
             assert f"{rates[0]:.2f}" in text
     assert all(note in text for note in report.notes)
-
-
-def test_the_published_winners_are_found_with_their_uncertainty() -> None:
-    best = {w.workload: w for w in winners(published("nemotron-3-super-120b"))}
-    assert best["c0-n1"].row == "depth 3/4, ep 4"
-    assert best["c0-n1"].tok_s == 58.85
-    assert not best["c0-n1"].certain
 
 
 def test_rows_of_one_engine_give_the_noise_floor() -> None:
@@ -384,6 +326,12 @@ class Links(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.outside += [v for k, v in attrs if k in ("src", "href") and v and not v.startswith("#")]
+
+
+def test_the_reports_are_those_that_are_stored() -> None:
+    reports = {"journal": from_records("nemotron", RECORDS), "served": from_records("nemotron", SERVED)}
+    reports |= {name: published(name) for name in ("nemotron-3-super-120b", "gemma-4-26b-a4b-b300")}
+    compare("report_texts", {name: markdown(report).splitlines() for name, report in reports.items()})
 
 
 def test_the_page_stands_alone_and_escapes_what_it_shows() -> None:
