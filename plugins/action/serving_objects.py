@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
@@ -41,7 +42,7 @@ class ActionModule(ControllerAction):
         plan = _as_wanted(Plan.from_dict(options["plan"]), options)
         fallback: Fallback | None = None
         if options["plan"].get("fallback"):
-            fallback = Fallback.from_dict(options["plan"]["fallback"])
+            fallback = plain.load(Fallback, options["plan"]["fallback"])
             fallback = replace(fallback, plans={n: _as_wanted(p, options) for n, p in fallback.plans.items()})
         key = cache_key(plan, options["arch"], options["digest"]) if options["cache_dir"] else ""
         cache = f"{options['cache_dir']}/{key}" if key else ""

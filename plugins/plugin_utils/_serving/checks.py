@@ -213,13 +213,13 @@ def _by_device(fabric: Mapping[str, Any], node: str, rails: Sequence[str], vf_in
 
 def _release(profile: Profile) -> Iterator[Finding]:
     if not Version.parse(profile.nccl).within(NCCL_MINIMUM, None):
-        where, words = f"profile {profile.name}/{profile.preset}", {"nccl": profile.nccl, "least": NCCL_MINIMUM}
-        yield _finding("serving.cable.nccl", profile.sglang_version, where, **words)
+        words = {"nccl": profile.nccl, "least": NCCL_MINIMUM}
+        yield _finding("serving.cable.nccl", profile.sglang_version, profile.place, **words)
 
 
 def _owned(cabling: Cabling, profile: Profile, settings: Settings) -> Iterator[Finding]:
     owned = {**cable_env(cabling, 24), "NCCL_IB_MERGE_NICS": "0"}
-    for env, where in ((profile.env, f"profile {profile.name}/{profile.preset}"), (settings.env, "serving_plan_env")):
+    for env, where in ((profile.env, profile.place), (settings.env, "serving_plan_env")):
         for key in sorted(owned.keys() & env.keys()):
             yield _finding("serving.env.cable", env[key], where, key=key)
 
@@ -228,8 +228,6 @@ def _owned(cabling: Cabling, profile: Profile, settings: Settings) -> Iterator[F
 OWNED = frozenset(
     {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
 )
-# NCCL writes the evidence of its transport to this variable's file. start_rank.py sets it at every start of a rank.
-_EVIDENCE = "NCCL_DEBUG_FILE"
 
 
 def fabric_env(
@@ -281,7 +279,8 @@ def check_profile_env(env: Mapping[str, str], where: str, proves: bool = False) 
     ``proves`` tells whether NCCL's files have to prove a transport, which groups of one node do not use.
     """
     found = [_finding("serving.env.owned", env[key], where, key=key) for key in sorted(OWNED & env.keys())]
-    for key, rule in (("NCCL_IB_GID_INDEX", "serving.env.gid_index"), (_EVIDENCE, "serving.env.evidence")):
+    # NCCL writes the evidence of its transport to the second one's file, which start_rank.py sets at every start.
+    for key, rule in (("NCCL_IB_GID_INDEX", "serving.env.gid_index"), ("NCCL_DEBUG_FILE", "serving.env.evidence")):
         if key in env:
             found.append(_finding(rule, env[key], where, key=key))
     hiding = ((key, blinds(key, str(env[key]))) for key in VARIABLES if proves and key in env)
@@ -310,20 +309,22 @@ def select_vfs(host: Mapping[str, Any], vf_index: int) -> list[Mapping[str, Any]
 
 def check(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings) -> list[Finding]:
     """Return all findings of all checks, unsorted; without a fabric (None) those of the checks that need none."""
-    return [
+    found = [
         *_instance(settings),
         *_modes(settings),
         *_topology(profile, settings),
         *_flags(profile),
-        *_known(profile, settings),
-        *_code(profile),
+        *find_known("serving", facts_of(profile, settings), profile.place),
         *_environment(profile, settings),
         *_models(profile, settings),
         *_ports(settings),
         *_networks(settings),
-        *(_between(fabric, profile, settings) if fabric is not None and len(settings.nodes) > 1 else ()),
-        *(() if settings.networks else _taken(settings)),
     ]
+    if settings.networks:
+        return found
+    if fabric is not None and len(settings.nodes) > 1:
+        found += [*_fabric(fabric, settings), *check_cables(fabric, profile, settings)]
+    return [*found, *_taken(settings)]
 
 
 def facts_of(profile: Profile, settings: Settings) -> dict[str, Any]:
@@ -346,10 +347,6 @@ def facts_of(profile: Profile, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _known(profile: Profile, settings: Settings) -> Iterator[Finding]:
-    yield from find_known("serving", facts_of(profile, settings), _place(profile))
-
-
 def holes(profile: Profile, settings: Settings) -> list[str]:
     """Return a line with the public names of the known holes of the release, if there are any."""
     names = describe_holes(facts_of(profile, settings))
@@ -365,26 +362,15 @@ def _unpinned(profile: Profile) -> dict[str, str]:
     return {name: revision for name, revision in profile.revisions.items() if not _COMMIT.fullmatch(revision)}
 
 
-def _code(profile: Profile) -> Iterator[Finding]:
-    """Report Python code of a repository that can change without the owner."""
-    if TRUST_FLAG in _given(profile):
-        for name, revision in _unpinned(profile).items():
-            yield _finding("serving.model.code", revision, _place(profile), name=name)
-
-
 def _environment(profile: Profile, settings: Settings) -> Iterator[Finding]:
     proves = len(settings.nodes) > 1
     # The user's value replaces the profile's, which then hides nothing.
     replaced = settings.env.keys() & set(VARIABLES)
     kept = {key: value for key, value in profile.env.items() if key not in replaced}
-    yield from check_profile_env(kept, _place(profile), proves)
+    yield from check_profile_env(kept, profile.place, proves)
     yield from check_profile_env(settings.env, "serving_plan_env", proves)
     for found in secret_findings({}, settings.env, "serving_plan_env"):
         yield _finding("serving.env.secret", None, found.where, key=found.key)
-
-
-def _place(profile: Profile) -> str:
-    return f"profile {profile.name}/{profile.preset}"
 
 
 def _instance(settings: Settings) -> Iterator[Finding]:
@@ -404,7 +390,7 @@ def _modes(settings: Settings) -> Iterator[Finding]:
 
 
 def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
-    nodes, where = len(settings.nodes), _place(profile)
+    nodes, where = len(settings.nodes), profile.place
     if nodes != profile.nodes:
         yield _finding("serving.nodes.count", list(settings.nodes), where, count=nodes, wanted=profile.nodes)
     twice = sorted({node for node in settings.nodes if settings.nodes.count(node) > 1})
@@ -418,18 +404,21 @@ def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
 
 
 def _flags(profile: Profile) -> Iterator[Finding]:
-    for flag in sorted(_given(profile) & DOORLESS_FLAGS):
-        yield _finding("serving.args.door", None, _place(profile), key=flag)
+    """Report flags that pass by the door, and Python code of a repository that can change without the owner."""
+    given = _given(profile)
+    for flag in sorted(given & DOORLESS_FLAGS):
+        yield _finding("serving.args.door", None, profile.place, key=flag)
+    for name, revision in _unpinned(profile).items() if TRUST_FLAG in given else ():
+        yield _finding("serving.model.code", revision, profile.place, name=name)
 
 
 def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
-    where = _place(profile)
     directory = PurePosixPath(settings.models_dir) if settings.models_dir else None
     for path in profile.paths:
         if directory is None or directory not in PurePosixPath(path).parents:
-            yield _finding("serving.model.path", path, where, directory=settings.models_dir or "none")
+            yield _finding("serving.model.path", path, profile.place, directory=settings.models_dir or "none")
     if not settings.models_dir and len(settings.nodes) > 1:
-        yield _finding("serving.model.unstaged", "", where)
+        yield _finding("serving.model.unstaged", "", profile.place)
 
 
 def _networks(settings: Settings) -> Iterator[Finding]:
@@ -444,13 +433,6 @@ def _ports(settings: Settings) -> Iterator[Finding]:
             yield _finding("serving.port.range", port, key=key)
     if settings.port == settings.rendezvous_port:
         yield _finding("serving.port.clash", settings.rendezvous_port)
-
-
-def _between(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> Iterator[Finding]:
-    if settings.networks:
-        return
-    yield from _fabric(fabric, settings)
-    yield from check_cables(fabric, profile, settings)
 
 
 def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:

@@ -103,32 +103,17 @@ def ingress(meta: Mapping[str, Any], wanted: Mapping[str, Any], name: str, port:
     return made("Ingress", {**meta, **({"annotations": annotations} if annotations else {})}, spec)
 
 
-def _policy(
-    meta: Mapping[str, Any],
-    group: Mapping[str, str],
-    head: Mapping[str, str],
-    supervisor: Mapping[str, str],
-    access: Access,
-) -> dict[str, Any]:
-    """Open the server's port of the head to the given peers; group and supervisor may reach all its ports."""
-    own = [{"podSelector": {"matchLabels": dict(labels)}} for labels in (group, supervisor)]
-    door = {"ports": [{"protocol": "TCP", "port": "http"}], "from": [dict(peer) for peer in access.allow_from]}
-    return policy(meta, head, [{"from": own}, door])
+def around(plan: Plan, meta: Mapping[str, Any], head: Mapping[str, str], access: Access) -> list[dict[str, Any]]:
+    """Return the Ingress and the NetworkPolicy that are wanted.
 
-
-def around(
-    plan: Plan,
-    meta: Mapping[str, Any],
-    group: Mapping[str, str],
-    head: Mapping[str, str],
-    supervisor: Mapping[str, str],
-    access: Access,
-) -> list[dict[str, Any]]:
-    """Return the Ingress and the NetworkPolicy that are wanted."""
+    The policy opens the server's port of the head to the given peers; group and supervisor may reach all its ports.
+    """
     wanted = access.ingress
     objects = [ingress(meta, wanted, plan.service.name, plan.service.port)] if wanted.get("host") else []
     if access.allow_from:
-        objects.append(_policy(meta, group, head, supervisor, access))
+        own = [{"podSelector": {"matchLabels": {label: plan.instance}}} for label in (INSTANCE, SUPERVISOR)]
+        door = {"ports": [{"protocol": "TCP", "port": "http"}], "from": [dict(peer) for peer in access.allow_from]}
+        objects.append(policy(meta, head, [{"from": own}, door]))
     return objects
 
 
@@ -147,11 +132,6 @@ def logs_volume(plan: Plan, log_dir: str) -> dict[str, Any]:
     if not log_dir or plan.rdma_mode in CLAIMS:
         return {"emptyDir": {"sizeLimit": "64Mi"}}
     return {"hostPath": {"path": f"{log_dir}/{plan.namespace}/{plan.instance}", "type": "Directory"}}
-
-
-def supervisor_labels(plan: Plan) -> dict[str, str]:
-    """Return the labels that select the pod of a group's supervisor."""
-    return {SUPERVISOR: plan.instance}
 
 
 def live_port(plan: Plan) -> int:
@@ -213,7 +193,7 @@ def supervisor(
     return [
         account(meta),
         *role(meta, pod_rules([entry.pod for entry in plan.ranks]), name, plan.namespace),
-        deployment(meta, supervisor_labels(plan), annotations, spec),
+        deployment(meta, {SUPERVISOR: plan.instance}, annotations, spec),
     ]
 
 
@@ -285,16 +265,15 @@ def _rights(plan: Plan, fallback: Fallback, meta: Mapping[str, Any]) -> list[dic
     ]
 
 
-def _containers(plan: Plan, fallback: Fallback, options: PodOptions) -> list[dict[str, Any]]:
-    """Return the switch, and a supervisor for the fallback's ranks: the group's own one may be on the lost node."""
-    main = container("switch", SWITCH_PROGRAM, ["--settings", settings(plan, fallback)], plan, options)
-    main |= _live("fallback", metrics_port(plan))
-    return [main, *([supervising(plan, options, list(fallback.plans.values()))] if options.supervisor else [])]
-
-
 def _deployment(
     plan: Plan, fallback: Fallback, options: PodOptions, meta: Mapping[str, Any], code: Mapping[str, str]
 ) -> dict[str, Any]:
+    containers = [
+        container("switch", SWITCH_PROGRAM, ["--settings", settings(plan, fallback)], plan, options)
+        | _live("fallback", metrics_port(plan))
+    ]
+    # The fallback's ranks have a supervisor here: the group's own one may be on the lost node.
+    containers += [supervising(plan, options, list(fallback.plans.values()))] if options.supervisor else []
     # The nodes of the group already have the image.
     there = on_hosts(rank.node for rank in plan.ranks)
     lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
@@ -306,7 +285,7 @@ def _deployment(
             *({"key": f"node.kubernetes.io/{what}", **lost} for what in ("not-ready", "unreachable")),
             *options.tolerations,
         ],
-        "containers": _containers(plan, fallback, options),
+        "containers": containers,
         "volumes": [
             code_volume("code", f"{meta['name']}-code", code),
             {"name": "logs", "emptyDir": {"sizeLimit": "64Mi"}},
@@ -355,42 +334,35 @@ def _meeting(
 def _names(plan: Plan) -> dict[str, Any]:
     """Return the headless Service that every StatefulSet has to have; it gives each rank's pod a name."""
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {INSTANCE: plan.instance, **_RANK}}
-    return made("Service", _meta(plan, _names_of(plan)), spec)
-
-
-def _names_of(plan: Plan) -> str:
-    return f"{plan.instance}-pods"
+    return made("Service", _meta(plan, f"{plan.instance}-pods"), spec)
 
 
 _RANK = {COMPONENT: "rank"}
-
-
-def _template(
-    entry: RankPlan, plan: Plan, spec: Mapping[str, Any], revision: str, own: Mapping[str, str]
-) -> dict[str, Any]:
-    annotations = {REVISION: revision}
-    if entry.networks:
-        annotations[NETWORKS] = networks_annotation(entry)
-        # Who uses networks of others holds no VF of the fabric plan.
-        if all(network.ips for network in entry.networks):
-            annotations[VF_INDEX] = str(plan.vf_index)
-    return {"metadata": {"labels": labels(plan) | dict(own), "annotations": annotations}, "spec": dict(spec)}
 
 
 def _stateful_set(
     entry: RankPlan, plan: Plan, pod: Mapping[str, Any], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
     meta = _meta(plan, entry.name) | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}}
+    annotations = {REVISION: revision}
+    if entry.networks:
+        annotations[NETWORKS] = networks_annotation(entry)
+        # Who uses networks of others holds no VF of the fabric plan.
+        if all(network.ips for network in entry.networks):
+            annotations[VF_INDEX] = str(plan.vf_index)
     selected = {INSTANCE: plan.instance} | {key: value for key, value in own.items() if key in (RANK, FALLBACK)}
     spec = {
         # The switch starts the fallback, and only the switch.
         "replicas": 0 if FALLBACK in own else 1,
-        "serviceName": _names_of(plan),
+        "serviceName": f"{plan.instance}-pods",
         "podManagementPolicy": "Parallel",
         # A rolling update would mix new ranks with old ones; the group is replaced as a whole instead.
         "updateStrategy": {"type": "OnDelete"},
         "selector": {"matchLabels": selected},
-        "template": _template(entry, plan, pod, revision, own),
+        "template": {
+            "metadata": {"labels": labels(plan) | dict(own), "annotations": annotations},
+            "spec": dict(pod),
+        },
     }
     return made("StatefulSet", meta, spec)
 
@@ -455,7 +427,7 @@ def render(
     objects += [service(plan, meta, head, access), _names(plan)]
     if plan.rendezvous and plan.rendezvous.service:
         objects.append(_meeting(plan, plan.rendezvous, head))
-    objects += around(plan, meta, {INSTANCE: plan.instance}, head, supervisor_labels(plan), access)
+    objects += around(plan, meta, head, access)
     objects += [_budget(plan)] if options.disruption_budget else []
     objects += workloads(plan, specs, revision, own)
     if options.supervisor:

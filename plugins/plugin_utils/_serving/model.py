@@ -96,6 +96,11 @@ class Profile:
     stuck_after: int = 0
     nccl: str = "2.0"
 
+    @property
+    def place(self) -> str:
+        """Return what findings call this profile."""
+        return f"profile {self.name}/{self.preset}"
+
 
 @dataclass(frozen=True)
 class Settings:

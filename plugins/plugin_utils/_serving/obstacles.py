@@ -23,7 +23,7 @@ from .._fabric.attachments import RESOURCE_NAME
 from .model import Plan, RankPlan
 from .pods import requests
 
-_RULES = Rules("_serving")
+_finding = Rules("_serving").finding
 
 
 def obstacles(
@@ -82,7 +82,7 @@ def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespac
         return []
     present = ", ".join(sorted(found)) or "none"
     rule = "serving.group.unknown" if instance else "serving.group.unnamed"
-    return [_RULES.finding(rule, instance or None, namespace=namespace, present=present)]
+    return [_finding(rule, instance or None, namespace=namespace, present=present)]
 
 
 def replaced(objects: Iterable[Mapping[str, Any]], ranks: Iterable[Mapping[str, Any]], instance: str) -> list[Finding]:
@@ -99,7 +99,7 @@ def replaced(objects: Iterable[Mapping[str, Any]], ranks: Iterable[Mapping[str, 
     if not other:
         return []
     shown = ", ".join(f"{pod} has {revision or 'none'}" for pod, revision in sorted(other.items()))
-    return [_RULES.finding("serving.group.replaced", instance, revision=", ".join(sorted(applied)), pods=shown)]
+    return [_finding("serving.group.replaced", instance, revision=", ".join(sorted(applied)), pods=shown)]
 
 
 def taken(plan: Plan, held: Iterable[Mapping[str, Any]]) -> list[Finding]:
@@ -109,14 +109,14 @@ def taken(plan: Plan, held: Iterable[Mapping[str, Any]]) -> list[Finding]:
     """
     wanted = {(rank.node, plan.vf_index) for rank in plan.ranks if any(network.ips for network in rank.networks)}
     return [
-        _RULES.finding("serving.vf.taken", plan.vf_index, str(one["node"]), other=one["instance"])
+        _finding("serving.vf.taken", plan.vf_index, str(one["node"]), other=one["instance"])
         for one in held
         if (one["node"], one["vf_index"]) in wanted and one["instance"] != plan.instance
     ]
 
 
 def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:
-    return _RULES.finding(rule, None, f"rank {entry.rank} on {entry.node}", key=key, **words)
+    return _finding(rule, None, f"rank {entry.rank} on {entry.node}", key=key, **words)
 
 
 def closed(room: Room, tolerations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -180,7 +180,6 @@ LEVELS: dict[RdmaMode, str] = {
     "restricted": "restricted",
     "none": "baseline",
 }
-_finding = Rules("_serving").finding
 _STRICTNESS = ("privileged", "baseline", "restricted")
 _POLICIES = ("calico", "cilium", "antrea", "kube-router", "weave", "ovn", "network-policy-agent", "azure-npm")
 _GPUS, _RDMA, _MULTUS = "GPUs", "RDMA devices", "Multus"

@@ -366,7 +366,7 @@ def _idle(options: Mapping[str, Any], nodes: Sequence[str], profile: Profile) ->
     used = {*nodes, *(str(other["node"]) for other in options["taken"])}
     idle = [node for node in options["candidates"] if node not in used]
     words = {"count": len(nodes), "all": len(options["candidates"]), "profile": profile.name}
-    return [Rules("_serving").finding("serving.nodes.idle", idle, **words)] if idle else []
+    return [_RULES.finding("serving.nodes.idle", idle, **words)] if idle else []
 
 
 def _fallback(options: Mapping[str, Any], main: Profile, settings: Settings) -> tuple[Fallback | None, list[Finding]]:
@@ -407,7 +407,7 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
     try:
         if version and Version.find(version) is None:
             best = newest(known_images(options["profile_dirs"])).sglang
-            return None, [Rules("_serving").finding("serving.version", version, newest=best)]
+            return None, [_RULES.finding("serving.version", version, newest=best)]
         wrong = override_findings(override_problems(options["overrides"]), "serving_plan_overrides")
         unusable = {finding.key.partition(".")[0] for finding in wrong}
         overrides = {key: value for key, value in options["overrides"].items() if key not in unusable}
@@ -446,7 +446,7 @@ def _with_image(
     images, reference = known_images(options["profile_dirs"]), str(options["image"])
     found, told = look_up(images, reference), release_of(images, reference)
     if not told and not version:
-        unsure = Rules("_serving").finding("serving.image.release", reference, release=raw.get("sglang_version"))
+        unsure = _RULES.finding("serving.image.release", reference, release=raw.get("sglang_version"))
         return dict(raw), None, [unsure]
     if found and not found.profile:
         return dict(raw), version or told, []

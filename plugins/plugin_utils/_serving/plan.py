@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from itertools import chain, combinations
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.fallback import MAIN, Status
 
@@ -175,7 +174,7 @@ def summarize(
         f"rank {rank.rank} on {rank.node}: " + (", ".join(map(_attached, rank.networks)) or "no fabric")
         for rank in plan.ranks
     ]
-    more = [*(line for rank in plan.ranks[:1] for line in _command("command of rank 0:", rank.argv)), *plan.memory]
+    more = [*(line for rank in plan.ranks[:1] for line in _command(rank.argv)), *plan.memory]
     return [*_overview(plan, memory, image_gb, image_note), *ranks, *(more if full else [])]
 
 
@@ -210,9 +209,9 @@ def _overview(plan: Plan, memory: Mapping[str, Any], image_gb: float | None, ima
     ]
 
 
-def _command(title: str, argv: Sequence[str]) -> list[str]:
-    """Return a title and a command in lines that fit a terminal; a flag and its value share a line."""
-    lines = [title, " "]
+def _command(argv: Sequence[str]) -> list[str]:
+    """Return a command in lines that fit a terminal, below a title; a flag and its value share a line."""
+    lines = ["command of rank 0:", " "]
     for part in flags(map(shlex.quote, argv)):
         if len(lines[-1]) + len(part) > _COMMAND_WIDTH:
             lines[-1] += " \\"
@@ -247,11 +246,6 @@ class Fallback:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data in the shape of the fact."""
         return {**vars(self), "plans": {name: plan.as_dict() for name, plan in self.plans.items()}}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Fallback:
-        """Return what :meth:`as_dict` wrote."""
-        return plain.load(cls, data)
 
 
 def kept(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -341,7 +335,7 @@ def _placed(finding: Finding, lost: str) -> Finding:
 
 
 def _check(profile: Profile, main: Profile, settings: Settings, after: int, return_after: int) -> Iterator[Finding]:
-    preset, where = profile.preset, f"profile {profile.name}/{profile.preset}"
+    preset, where = profile.preset, profile.place
     if profile.nodes >= len(settings.nodes):
         words: dict[str, object] = {"needed": profile.nodes, "left": len(settings.nodes) - 1}
         yield _finding("serving.fallback.nodes", preset, where, **words)

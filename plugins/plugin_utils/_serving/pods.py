@@ -121,32 +121,31 @@ def claimed(plan: Plan, labels: Mapping[str, str], cache_dir: str) -> list[dict[
     """
     if plan.rdma_mode not in CLAIMS:
         return []
-    wanted = [("models", plan.models_dir, "ReadOnlyMany"), ("cache", cache_dir, "ReadWriteMany")]
-    return [
-        part for what, path, access in wanted if path for part in _volume_and_claim(plan, labels, what, path, access)
-    ]
-
-
-def _volume_and_claim(plan: Plan, labels: Mapping[str, str], what: str, path: str, access: str) -> list[dict[str, Any]]:
-    claim, volume = f"{plan.instance}-{what}", f"{plan.namespace}-{plan.instance}-{what}"
     on_nodes = on_hosts(dict.fromkeys(entry.node for entry in plan.ranks))
-    shared = {"accessModes": [access], "storageClassName": CLASS, "volumeMode": "Filesystem"}
     # The size of a local volume is not enforced; claim and volume only have to have the same one.
     size = {"storage": "1Gi"}
     # Volumes have no namespace, so a label names it.
     own = {"labels": {**labels, NAMESPACE: plan.namespace}}
-    offer = {
-        "capacity": size,
-        "persistentVolumeReclaimPolicy": "Retain",
-        "local": {"path": path},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [on_nodes]}},
-    }
-    ask = {"volumeName": volume, "resources": {"requests": size}}
-    # A claim that finds its volume is bound at once; a claim that waits for it, at the controller's next round (15 s).
-    return [
-        made("PersistentVolume", {"name": volume, **own}, {**shared, **offer}),
-        made("PersistentVolumeClaim", {"name": claim, "namespace": plan.namespace, **own}, {**shared, **ask}),
-    ]
+    objects = []
+    for what, path, access in (("models", plan.models_dir, "ReadOnlyMany"), ("cache", cache_dir, "ReadWriteMany")):
+        if not path:
+            continue
+        claim = f"{plan.instance}-{what}"
+        volume = f"{plan.namespace}-{claim}"
+        shared = {"accessModes": [access], "storageClassName": CLASS, "volumeMode": "Filesystem"}
+        offer = {
+            "capacity": size,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": path},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [on_nodes]}},
+        }
+        ask = {"volumeName": volume, "resources": {"requests": size}}
+        # A claim that finds its volume is bound at once; one that waits for it, at the controller's next round (15 s).
+        objects += [
+            made("PersistentVolume", {"name": volume, **own}, {**shared, **offer}),
+            made("PersistentVolumeClaim", {"name": claim, "namespace": plan.namespace, **own}, {**shared, **ask}),
+        ]
+    return objects
 
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -327,11 +326,6 @@ def requests(entry: RankPlan, plan: Plan, resources: Mapping[str, Any], computed
     return {name: str(of) for name, of in {**found, **resources.get("requests", {})}.items()}
 
 
-def _as_text(kind: str, amounts: Any) -> Any:
-    """Return quantities as text, as controllers store them: a number would be reported as a change at every run."""
-    return {name: str(of) for name, of in amounts.items()} if kind in {"limits", "requests"} else amounts
-
-
 def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """Return the pod of a rank, pinned to its node because it uses the addresses of that node."""
     volumes, mounted = mounts(plan, options.shm_size, options.cache_dir)
@@ -343,7 +337,8 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
         for variable, (secret, key) in sorted(options.secrets.items())
     ]
-    limits = {**entry.limits, **options.resources.get("limits", {})}
+    # Quantities are text, as controllers store them: a number would be reported as a change at every run.
+    limits = {name: str(of) for name, of in {**entry.limits, **options.resources.get("limits", {})}.items()}
     asked = requests(entry, plan, options.resources, options.requests)
     resources = {**options.resources, **({"requests": asked} if asked else {}), "limits": limits}
     container = {
@@ -353,7 +348,7 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
         "command": command(entry, plan, options),
         "env": env,
         "ports": [{"name": "http", "containerPort": plan.service.port, "protocol": "TCP"}],
-        "resources": {kind: _as_text(kind, of) for kind, of in resources.items()},
+        "resources": resources,
         "securityContext": SECURITY[plan.rdma_mode],
         # The kubelet then reports the end of the log with a crash, which distinguishes two failures.
         "terminationMessagePolicy": "FallbackToLogsOnError",

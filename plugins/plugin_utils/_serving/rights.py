@@ -157,7 +157,7 @@ def manifest(rights: Rights, namespace: str, instance: str, subjects: Sequence[M
     """Return the Roles and bindings as YAML with a comment per rule, for the owner of the cluster to apply."""
     subjects = subjects or [{"kind": "ServiceAccount", "name": DEPLOYER, "namespace": namespace}]
     name = f"gb10-serve-{instance}"
-    parts = [_role("Role", name, rights.namespaced, namespace), _binding("Role", name, subjects, namespace)]
+    parts = _role("Role", name, rights.namespaced, subjects, namespace)
     for part, wide, comment in (
         ("volumes", rights.volumes, VOLUMES_COMMENT),
         ("fallback", rights.fallback, FALLBACK_COMMENT),
@@ -165,23 +165,20 @@ def manifest(rights: Rights, namespace: str, instance: str, subjects: Sequence[M
     ):
         if wide:
             name = f"gb10-{namespace}-{instance}-{part}"
-            parts += [f"# {comment}\n{_role('ClusterRole', name, wide)}", _binding("ClusterRole", name, subjects)]
+            role, binding = _role("ClusterRole", name, wide, subjects)
+            parts += [f"# {comment}\n{role}", binding]
     return "---\n".join(["", *parts])
 
 
-def _metadata(name: str, namespace: str) -> str:
-    found = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return f"metadata: {json.dumps(found)}\n"
-
-
-def _role(kind: str, name: str, rights: Sequence[Right], namespace: str = "") -> str:
+def _role(
+    kind: str, name: str, rights: Sequence[Right], subjects: Sequence[Mapping[str, str]], namespace: str = ""
+) -> list[str]:
+    """Return a role and its binding."""
+    metadata = json.dumps({"name": name, **({"namespace": namespace} if namespace else {})})
     lines = [f"  # {right.why}\n  - {json.dumps(right.as_rule())}\n" for right in rights]
-    return f"apiVersion: {RBAC}/v1\nkind: {kind}\n{_metadata(name, namespace)}rules:\n{''.join(lines)}"
-
-
-def _binding(kind: str, name: str, subjects: Sequence[Mapping[str, str]], namespace: str = "") -> str:
-    role = {"apiGroup": RBAC, "kind": kind, "name": name}
-    return (
-        f"apiVersion: {RBAC}/v1\nkind: {kind}Binding\n{_metadata(name, namespace)}"
-        f"roleRef: {json.dumps(role)}\nsubjects: {json.dumps([dict(subject) for subject in subjects])}\n"
-    )
+    return [
+        f"apiVersion: {RBAC}/v1\nkind: {kind}\nmetadata: {metadata}\nrules:\n{''.join(lines)}",
+        f"apiVersion: {RBAC}/v1\nkind: {kind}Binding\nmetadata: {metadata}\n"
+        f"roleRef: {json.dumps({'apiGroup': RBAC, 'kind': kind, 'name': name})}\n"
+        f"subjects: {json.dumps([dict(subject) for subject in subjects])}\n",
+    ]
