@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.action.serving_chat import CONTAINER, find_head
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import ready
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import chat
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
@@ -28,7 +27,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.answers import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import failed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import Progress
 
-CONTAINER = "sglang"
 # What the program of a round prints at most: its texts are limited, and so is the memory for them here.
 MOST = 1 << 21
 # Seconds beyond the limit of an answer that a command in a pod may take
@@ -51,13 +49,7 @@ class ActionModule(ControllerAction):
         progress = Progress(tell, time.monotonic, time.sleep)
         try:
             cluster = Cluster(options["kubeconfig"], options["context"])
-            pods = cluster.pods(options["namespace"], f"{INSTANCE}={instance},{RANK}=0")
-            head = next((pod for pod in pods if ready(pod)), None)
-            if head is None:
-                raise AnsibleActionFail(
-                    f"group {instance} has no head that is ready, so nothing can be asked. See what it waits for: "
-                    f"playbooks/serve_status.yml -e instance={instance} [serving.answers.not_ready]"
-                )
+            head = find_head(cluster, options["namespace"], instance)
 
             def ask(questions: Sequence[Question]) -> Sequence[Mapping[str, Any]]:
                 progress.begin(f"Ask the model: {questions[0].kind}")

@@ -31,13 +31,7 @@ class ActionModule(ControllerAction):
             return {"changed": False, "skipped": True, "msg": "A question is not sent in check mode."}
         try:
             cluster = Cluster(options["kubeconfig"], options["context"])
-            pods = cluster.pods(namespace, f"{INSTANCE}={instance},{RANK}=0")
-            head = next((pod for pod in pods if ready(pod)), None)
-            if head is None:
-                raise AnsibleActionFail(
-                    f"group {instance} has no head that is ready, so nothing can be asked. See what it waits for: "
-                    f"playbooks/serve_status.yml -e instance={instance} [serving.chat.not_ready]"
-                )
+            head = find_head(cluster, namespace, instance)
             port = head_values(head["spec"]).get("--port", "30000")
             words = ["python3", "-u", "-c", Path(chat.__file__).read_text(encoding="utf-8")]
             command = [*words, port, str(options["tokens"]), options["question"]]
@@ -51,6 +45,17 @@ class ActionModule(ControllerAction):
             )
         _show(f"\n\n{figures(said)}\n")
         return {"changed": False, "answer": text, "msg": figures(said), **said}
+
+
+def find_head(cluster: Cluster, namespace: str, instance: str) -> dict[str, Any]:
+    """Return the pod of rank 0; raise ClusterError, or AnsibleActionFail if it is not ready."""
+    for pod in cluster.pods(namespace, f"{INSTANCE}={instance},{RANK}=0"):
+        if ready(pod):
+            return pod
+    raise AnsibleActionFail(
+        f"group {instance} has no head that is ready, so nothing can be asked. See what it waits for: "
+        f"playbooks/serve_status.yml -e instance={instance} [serving.head.not_ready]"
+    )
 
 
 def streamed(pieces: Iterable[bytes], show: Callable[[str], None]) -> tuple[str, dict[str, Any]]:

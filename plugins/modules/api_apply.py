@@ -15,7 +15,6 @@ description:
     that somebody set by hand, for example with C(kubectl edit), is set again, with a warning.
   - On the controller it needs no Python of its own, and shows the difference of every object.
 author: The gb10.cluster authors (@gb10)
-  - PyYAML
 extends_documentation_fragment: [gb10.cluster.shared.cluster]
 attributes:
   check_mode: {description: The API server answers what it would store., support: full}

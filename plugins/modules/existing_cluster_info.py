@@ -52,7 +52,7 @@ nodes:
   type: list
   elements: dict
 daemon_sets:
-  description: All DaemonSets, each with C(namespace), C(name), C(images), C(directories), C(wanted), C(ready), C(ours).
+  description: All DaemonSets, each with C(namespace), C(name), C(images), C(directories), C(wanted) and C(ready).
   returned: always
   type: list
   elements: dict
@@ -116,7 +116,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     tolerated,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, OWNER
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms
 
 Json = dict[str, Any]
@@ -155,7 +154,6 @@ def daemon_set(item: Mapping[str, Any]) -> Json:
         "directories": sorted(path for path in paths if path),
         "wanted": status.get("desiredNumberScheduled", 0),
         "ready": status.get("numberReady", 0),
-        "ours": (item["metadata"].get("labels") or {}).get(MANAGED_BY) == OWNER,
     }
 
 

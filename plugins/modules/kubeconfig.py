@@ -60,11 +60,6 @@ path:
   description: The file.
   returned: always
   type: str
-contexts:
-  description: Names of the contexts in the file afterwards.
-  returned: always
-  type: list
-  elements: str
 """
 
 import os
@@ -172,7 +167,6 @@ def compare(module: Any, path: Path, result: dict[str, Any]) -> kubeconfig.Confi
     loose = path.is_file() and path.stat().st_mode & 0o077 != 0
     result.update(
         changed=wanted != existing or loose,
-        contexts=names(wanted),
         diff={"before": f"{names(existing)}\n", "after": f"{names(wanted)}\n"},
     )
     return wanted
@@ -191,7 +185,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     path = Path(module.params["path"])
-    result: dict[str, Any] = {"changed": False, "path": str(path), "contexts": []}
+    result: dict[str, Any] = {"changed": False, "path": str(path)}
     if YAML_ERROR is not None:
         module.fail_json(msg=missing_required_lib("PyYAML"), exception=YAML_ERROR, **result)
     try:

@@ -82,7 +82,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     poll,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC, kubectl
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import units
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import amount
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import hints, latest_warnings, quoted
 
 
@@ -93,9 +93,9 @@ def lacks(node: Mapping[str, Any], wanted: Mapping[str, int]) -> list[str]:
     found = [] if ready.get("status") == "True" else [f"is not ready ({ready.get('message') or 'it never reported'})"]
     offered = status.get("allocatable") or {}
     return found + [
-        f"offers {units(offered.get(name, 0))} of {least} {name}"
+        f"offers {amount(name, offered.get(name, 0))} of {least} {name}"
         for name, least in wanted.items()
-        if units(offered.get(name, 0)) < least
+        if amount(name, offered.get(name, 0)) < least
     ]
 
 

@@ -55,11 +55,6 @@ done:
   description: Whether the wait is over.
   returned: always
   type: bool
-waiting:
-  description: What the pods wait for, one sentence each; empty if all are ready.
-  returned: always
-  type: list
-  elements: str
 """
 
 from typing import Any
@@ -129,7 +124,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     options = module.params
-    result: dict[str, Any] = {"changed": False, "done": True, "waiting": []}
+    result: dict[str, Any] = {"changed": False, "done": True}
     part = Slice(options["timeout"], options["progress"])
     try:
         cluster = Cluster(options["kubeconfig"], options["context"])
@@ -138,7 +133,6 @@ def main() -> None:
     waiting = poll(lambda: look(cluster, options), lambda found: not found, part.seconds, POLL_SECONDS)
     if not waiting:
         module.exit_json(msg="All pods are ready.", **result)
-    result["waiting"] = waiting
     shown = "\n".join(f"  {line}" for line in waiting)
     if not part.last:
         result |= {"done": False, "progress": {"waited": part.waited}}

@@ -16,10 +16,9 @@ from typing import Any
 
 from .labels import INSTANCE
 
-_QUANTITY = re.compile(r"(\d+)([kMGT]i?|Ki|)")
-_SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-_SMALL = {"n": 1e-9, "u": 1e-6, "m": 1e-3}
-_SCALES |= {"P": 10**15, "E": 10**18, "Pi": 2**50, "Ei": 2**60}
+_QUANTITY = re.compile(r"([0-9.]+)([eE][0-9]+|[numk]|Ki|[MGTPE]i?|)")
+_SCALES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_SCALES |= {"E": 10**18, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 
 
 @dataclass(frozen=True)
@@ -67,28 +66,19 @@ class Room:
     left: dict[str, int] = field(default_factory=dict)
 
 
-def units(quantity: str | int) -> int:
-    """Return the number that the API writes as ``63`` or ``1k`` (its short form of 1000); raise ValueError for others.
-
-    This is the form of Kubernetes' ``resource.Quantity``; extended resources use only whole numbers of it.
-    """
-    match = _QUANTITY.fullmatch(str(quantity))
-    if match is None or match[2] not in _SCALES:
-        raise ValueError(f"{quantity!r} is not a whole number of a resource")
-    return int(match[1]) * _SCALES[match[2]]
-
-
 def amount(name: str, quantity: str | int) -> int:
-    """Return bytes of ``memory`` or thousandths of a ``cpu``; raise ValueError for what is neither.
+    """Return bytes of ``memory``, thousandths of a ``cpu``, or a number of devices; raise ValueError for anything else.
 
     The API keeps quantities as their authors wrote them: ``500m``, ``1.5``, ``92Gi``, ``1e3``.
     """
-    match = re.fullmatch(r"([0-9.]+)([eE][0-9]+|[num]|Ki|[kMGTPE]i?|)", str(quantity))
-    if match is None:
-        raise ValueError(f"{quantity!r} is not an amount of {name}")
-    number, unit = float(match[1]), match[2]
-    scale = 10 ** int(unit[1:]) if unit[1:].isdigit() else (_SMALL | _SCALES)[unit]
-    return int(number * scale * (1000 if name == "cpu" else 1))
+    if match := _QUANTITY.fullmatch(str(quantity)):
+        number, unit = float(match[1]), match[2]
+        scale = 10 ** int(unit[1:]) if unit[1:].isdigit() else _SCALES[unit]
+        found = number * scale * (1000 if name == "cpu" else 1)
+        # Devices, whose names have a slash, are not divided.
+        if "/" not in name or found.is_integer():
+            return int(found)
+    raise ValueError(f"{quantity!r} is not an amount of {name}")
 
 
 def rooms(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[Room]:
@@ -197,4 +187,4 @@ def _limits(container: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _extended(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    return {name: units(text) for name, text in (quantities or {}).items() if "/" in name}
+    return {name: amount(name, text) for name, text in (quantities or {}).items() if "/" in name}

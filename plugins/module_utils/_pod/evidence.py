@@ -56,20 +56,6 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-@contextmanager
-def open_file(path: Path) -> Iterator[Callable[[int], bytes]]:
-    """Yield ``read(n)`` on a regular file."""
-    with opened(path) as stream:
-        yield stream.read
-
-
-def last_lines(path: Path, size: int, count: int) -> list[str]:
-    """Return the last lines of a regular file, read from its last ``size`` bytes; raise OSError."""
-    with opened(path) as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
-        return stream.read(size).decode(errors="replace").splitlines()[-count:]
-
-
 @dataclass(frozen=True)
 class Look:
     """The files at one moment.
@@ -294,7 +280,7 @@ class Judgement:
 
         def hashed(limit: int) -> bytes:
             nonlocal size
-            block = read(limit)
+            block = stream.read(limit)
             rest = max(0, before - size)
             digest.update(block[:rest])
             if size < before <= size + len(block) and digest.digest() != known:
@@ -303,7 +289,7 @@ class Judgement:
             size += len(block)
             return block
 
-        with open_file(path) as read:
+        with opened(path) as stream:
             log = NcclLog(one_start=True).read(hashed)
         self._digests[path.name] = size, digest.digest()
         return log
@@ -325,7 +311,7 @@ _RAS = ("localhost", 28028)
 # Seconds that the other ranks have to tell theirs
 _ASK_RAS = b"TIMEOUT 3\nSET FORMAT json\nVERBOSE STATUS\n"
 _NO_COMMA = re.compile(r'([^\s,{\[])(\n\s*")')
-_FILES, _LINES, _WIDTH = 8, 3, 300
+_FILES, _LINES, _WIDTH, _TAIL = 8, 3, 300, 1 << 13
 # Bytes that are read of an answer; most communicators that are told
 _MOST, _COMMUNICATORS = 1 << 20, 32
 # The file of the witness about the GPUs, and the bytes that are read of it
@@ -377,8 +363,12 @@ def ask_nccl(address: Any = _RAS) -> list[dict[str, Any]]:
 
 def last_words(base: Path) -> list[str]:
     """Return the last lines of the newest files that NCCL writes; raise OSError."""
-    newest = NcclFiles(base).look().files[-_FILES:]
-    return [line[:_WIDTH] for path in newest for line in last_lines(path, 1 << 13, _LINES)]
+    lines: list[str] = []
+    for path in NcclFiles(base).look().files[-_FILES:]:
+        with opened(path) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL))
+            lines += stream.read(_TAIL).decode(errors="replace").splitlines()[-_LINES:]
+    return [line[:_WIDTH] for line in lines]
 
 
 def of_gpus(base: Path) -> Any:

@@ -301,16 +301,8 @@ class Prober:
     """Makes the server generate a few tokens, because NCCL connects only when it is used."""
 
     def __init__(self, port: int) -> None:
-        self._command = [
-            sys.executable,
-            _PROBE,
-            "--port",
-            str(port),
-            "--measure",
-            str(_PROBE_TOKENS),
-            "--timeout",
-            "20",
-        ]
+        options = {"--port": port, "--measure": _PROBE_TOKENS, "--timeout": 20}
+        self._command = [sys.executable, _PROBE, *(str(word) for option in options.items() for word in option)]
         self._running: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
 
@@ -375,11 +367,7 @@ def render(
     ``counted`` is the result of ``_rdma.counters.parse_counters``, ``links`` that of ``read_link`` by interface.
     """
     judged = seen.judged
-    said: dict[str, object] = {
-        "class": judged["transport_class"],
-        "evidence": judged["evidence"],
-        "reason": condition.reason,
-    }
+    said: dict[str, object] = {"class": judged["transport_class"], "evidence": judged["evidence"]}
     samples: dict[str, list[tuple[Mapping[str, object], float]]] = {name: [] for name in _HELP}
     samples["proven"].append(({}, int(condition.proven)))
     samples["info"].append((said | {"reason": condition.reason, "cause": condition.cause}, 1))

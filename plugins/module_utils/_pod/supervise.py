@@ -104,7 +104,6 @@ class History:
     garbled: bool = False
     restarts: int = 0
     not_before: float = 0.0
-    notes: list[str] = field(default_factory=list)
 
 
 def is_starting(seen: list[Seen]) -> bool:
@@ -468,13 +467,10 @@ def main() -> None:
     parser.add_argument("--log-lines", type=int, default=400)
     options = parser.parse_args()
     say(f"watching {'; '.join(map(', '.join, options.pods))}")
-    try:
-        limits = Limits(options.stuck_after, options.first_step_timeout, options.start_timeout)
-        pulse = Pulse()
-        serve_pages(options.live_port, pulse.read)
-        watch(SupervisorApi(options.namespace, timeout=15), options, limits, pulse)
-    except KeyboardInterrupt:
-        return
+    limits = Limits(options.stuck_after, options.first_step_timeout, options.start_timeout)
+    pulse = Pulse()
+    serve_pages(options.live_port, pulse.read)
+    watch(SupervisorApi(options.namespace, timeout=15), options, limits, pulse)
 
 
 if __name__ == "__main__":

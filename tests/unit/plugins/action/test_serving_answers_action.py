@@ -169,7 +169,7 @@ def test_a_command_that_does_not_end_is_given_up(ask: Any, monkeypatch: pytest.M
 
 
 def test_a_group_that_is_not_ready_is_told(ask: Any) -> None:
-    with pytest.raises(AnsibleActionFail, match=r"serve_status.yml -e instance=g \[serving.answers.not_ready\]"):
+    with pytest.raises(AnsibleActionFail, match=r"serve_status.yml -e instance=g \[serving.head.not_ready\]"):
         ask(1, FakeApi(pods=[pod(ready=False)]))
 
 

@@ -140,7 +140,7 @@ def test_the_question_is_asked_in_the_pod_of_the_head_that_is_ready(
 @pytest.mark.parametrize(
     ("ready", "said", "message"),
     [
-        (False, "", "playbooks/serve_status.yml -e instance=g [serving.chat.not_ready]"),
+        (False, "", "playbooks/serve_status.yml -e instance=g [serving.head.not_ready]"),
         (
             True,
             f'{chat.END}{{"error": "HTTP 500"}}',

@@ -72,7 +72,7 @@ def test_the_parts_of_a_cluster_are_reported_without_secrets(
     (multus,) = found["daemon_sets"]
     assert multus == {
         "namespace": "kube-system", "name": "kube-multus-ds", "images": ["multus:v4"],
-        "directories": ["/etc/cni/net.d"], "wanted": 2, "ready": 1, "ours": False,
+        "directories": ["/etc/cni/net.d"], "wanted": 2, "ready": 1,
     }  # fmt: skip
     assert found["runtime_classes"] == ["nvidia"]
     assert found["storage_classes"] == [{"name": "fast", "default": True}]

@@ -49,14 +49,14 @@ def test_a_cluster_is_added_to_the_file_and_removed_again(tmp_path: Path, capsys
     status, result = run(kubeconfig, capsys, **wanted, _ansible_check_mode=True)
     assert (status, result["changed"], path.exists()) == (0, True, False)
     status, result = run(kubeconfig, capsys, **wanted)
-    assert (status, result["changed"], result["contexts"]) == (0, True, ["gb10"])
+    assert (status, result["changed"], result["diff"]["after"]) == (0, True, "['gb10']\n")
     assert path.stat().st_mode & 0o777 == 0o600
     assert "c2VjcmV0" not in json.dumps(result["diff"])
     assert run(kubeconfig, capsys, **wanted)[1]["changed"] is False
     path.chmod(0o644)
     assert run(kubeconfig, capsys, **wanted)[1]["changed"] is True
     status, result = run(kubeconfig, capsys, path=str(path), context="gb10", state="absent")
-    assert (status, result["contexts"]) == (0, [])
+    assert (status, result["diff"]["after"]) == (0, "[]\n")
 
 
 def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,10 +81,10 @@ def test_what_another_program_writes_meanwhile_is_kept(
 
     def other_ends(_seconds: float) -> None:
         lock.unlink()
-        assert run(kubeconfig, capsys, **wanted(path, "other"))[1]["contexts"] == ["other"]
+        assert run(kubeconfig, capsys, **wanted(path, "other"))[1]["diff"]["after"] == "['other']\n"
 
     monkeypatch.setattr(kubeconfig.time, "sleep", other_ends)
-    assert run(kubeconfig, capsys, **wanted(path))[1]["contexts"] == ["other", "gb10"]
+    assert run(kubeconfig, capsys, **wanted(path))[1]["diff"]["after"] == "['other', 'gb10']\n"
     assert [each.name for each in tmp_path.iterdir()] == ["config"]
 
 

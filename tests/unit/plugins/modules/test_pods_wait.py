@@ -43,9 +43,9 @@ def wait(capsys: Capture, **options: Any) -> tuple[int, Json]:
 
 def test_ready_pods_end_the_wait(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeApi(pods=[pod("a", ready=True), pod("b", ready=True)]).install(monkeypatch)
-    assert wait(capsys, count=2) == (0, wait(capsys, count=2)[1] | {"done": True, "waiting": []})
+    assert wait(capsys, count=2) == (0, wait(capsys, count=2)[1] | {"done": True})
     status, result = wait(capsys, count=3)
-    assert (status, result["waiting"]) == (1, ["2 of 3 pods are ready"])
+    assert (status, result["msg"].splitlines()[1]) == (1, "  2 of 3 pods are ready")
 
 
 def test_a_slice_says_what_each_pod_waits_for(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room impor
     Holder,
     amount,
     rooms,
-    units,
     untolerated,
 )
 from cluster_samples import GPU, node, pod
@@ -20,13 +19,13 @@ from cluster_samples import GPU, node, pod
     [("0", 0), ("63", 63), (4, 4), ("1k", 1000), ("2M", 2_000_000), ("1Ki", 1024), ("1Gi", 2**30)],
 )
 def test_quantities_are_read_as_the_api_writes_them(quantity: str | int, number: int) -> None:
-    assert units(quantity) == number
+    assert amount(GPU, quantity) == number
 
 
 @pytest.mark.parametrize("quantity", ["", "1500m", "-1", "1.5", "1ki", "x"])
-def test_a_fractional_number_of_devices_is_an_error(quantity: str) -> None:
-    with pytest.raises(ValueError, match="not a whole number"):
-        units(quantity)
+def test_what_is_no_number_of_devices_is_an_error(quantity: str) -> None:
+    with pytest.raises(ValueError, match="not an amount"):
+        amount(GPU, quantity)
 
 
 @pytest.mark.parametrize(

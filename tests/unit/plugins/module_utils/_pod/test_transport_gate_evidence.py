@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what the sidecar of a rank reads of NCCL's files, how it judges them, and what it collects about a hang."""
 
+import io
 import json
 import os
 import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, sidecar
-from ansible_collections.gb10.cluster.plugins.module_utils._pod.evidence import Judgement, NcclFiles, open_file
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.evidence import Judgement, NcclFiles, opened
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Rail
 from gate_rank import GATE, LINES, page_of
 from sysfs_samples import mlx5_vf
@@ -187,14 +189,14 @@ def test_links_and_pipes_that_the_server_makes_are_not_read(tmp_path: Path) -> N
     files = NcclFiles(logs)
     assert (list(files.new_lines()), files.look().files) == ([], ())
     assert "directory" not in files.look().changed
-    opened = list(Path("/proc/self/fd").iterdir())
+    before = list(Path("/proc/self/fd").iterdir())
     # The server replaces the directory of its start after the sidecar has looked.
-    with pytest.raises(OSError, match="9"), open_file(logs / "9" / "token"):
+    with pytest.raises(OSError, match="9"), opened(logs / "9" / "token"):
         pass
     for name in ("token", "pipe"):
-        with pytest.raises(OSError, match=r"token|not a regular file"), open_file(start / name):
+        with pytest.raises(OSError, match=r"token|not a regular file"), opened(start / name):
             pass
-    assert len(list(Path("/proc/self/fd").iterdir())) == len(opened)
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(before)
 
 
 def written(start: Path) -> None:
@@ -355,7 +357,7 @@ def test_files_that_are_read_one_by_one_say_what_they_say_together(place: Place,
         (place.start / f"vm{number}.40").write_text(text)
     look = place.files.look()
     one_by_one = place.judgement.judge(look)
-    sources = {"g-0-0": [open_file(path) for path in look.files]}
+    sources = {"g-0-0": [nullcontext(io.BytesIO(path.read_bytes()).read) for path in look.files]}
     assert one_by_one == judge_sources(sources, EXPECT, {"g-0-0": 0}, one_start=True)[0]
 
 

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load, Plan, Profile, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import (
@@ -348,6 +349,6 @@ def test_fallbacks_are_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) ->
             f"{key} {one.instance} {one.service} {one.rendezvous} {[(r.name, r.node) for r in one.ranks]}"
             for key, one in fallback.plans.items()
         ]
-        assert Fallback.from_dict(json.loads(json.dumps(fallback.as_dict()))) == fallback
+        assert plain.load(Fallback, json.loads(json.dumps(fallback.as_dict()))) == fallback
         found[name] = [*said(findings), f"{fallback.preset} {fallback.after} {fallback.return_after}", *plans]
     compare("serving_fallbacks", found)

@@ -21,7 +21,6 @@ def daemon(name: str, *images: str, mounts: tuple[str, ...] = (), wanted: int = 
         "directories": list(mounts),
         "wanted": wanted,
         "ready": ready,
-        "ours": False,
     }
 
 
