@@ -20,7 +20,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import 
     Busy,
     Server,
     Target,
-    draft_tokens,
     graphs_expected,
     longest_step,
     measure,
@@ -48,9 +47,6 @@ async def while_wanted(work: Coroutine[Any, Any, dict[str, Any]], show: Callable
     return task.result()
 
 
-_NO_ANSWER: tuple[type[Exception], ...] = (*UNREADABLE, ValueError)
-
-
 class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.load_cell``."""
 
@@ -73,7 +69,8 @@ class ActionModule(ControllerAction):
                 f"{target.url} serves a model for embeddings or reranking, which generates no tokens to measure. "
                 "Measure it with a client for embeddings, such as genai-bench"
             )
-        verified = draft_tokens(result["server_info"])
+        # How many tokens the server verifies per step, with the target's own
+        verified = result["server_info"].get("speculative_num_draft_tokens")
         workloads = [replace(w, draft_tokens=w.draft_tokens or verified) for w in workloads]
         for i, workload in enumerate(workloads, start=1):
             known = Server(
@@ -93,7 +90,7 @@ class ActionModule(ControllerAction):
     def _served(target: Target) -> str:
         try:
             return asyncio.run(served_model(target))
-        except _NO_ANSWER as error:
+        except (*UNREADABLE, ValueError) as error:
             raise AnsibleActionFail(
                 f"{target.url}/v1/models: {error}. Correct bench_url, or name the model with bench_model."
             ) from error

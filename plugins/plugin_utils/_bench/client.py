@@ -287,8 +287,8 @@ async def run_level(
 
         workers = [asyncio.ensure_future(worker()) for stream in range(concurrency)]
         try:
-            _done, running = await asyncio.wait([asyncio.ensure_future(_all(workers))], timeout=duration_s or None)
-            if over and running:
+            await asyncio.wait(workers, timeout=duration_s or None, return_when=asyncio.FIRST_EXCEPTION)
+            if over:
                 over.set()
         finally:
             for one in workers:
@@ -298,11 +298,6 @@ async def run_level(
             if isinstance(outcome, Exception):
                 raise outcome
     return sorted(records, key=lambda r: r.index)
-
-
-async def _all(workers: Sequence[asyncio.Future[None]]) -> None:
-    """Return when every worker has finished or one has failed."""
-    await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
 
 
 async def fetch(target: Target, path: str) -> str:
@@ -323,25 +318,19 @@ SECRET_FLAG = re.compile(r"(--[\w-]*(?:key|token|password|secret)[ =])\S+")
 PATHS = ("/server_info", "/get_server_info")
 """The second name is that of releases up to 0.5.11."""
 
-NO_JSON: tuple[type[Exception], ...] = (ValueError,)
 
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return cleaned(value)
-    if isinstance(value, list):
-        return [_shown(v) for v in value]
-    return SECRET_FLAG.sub(r"\1…", value) if isinstance(value, str) else value
-
-
-def cleaned(info: Mapping[str, Any]) -> dict[str, Any]:
+def cleaned(info: Any) -> Any:
     """Return the values that are set in a server's answer, without possible secrets at any depth."""
+    if isinstance(info, list):
+        return [cleaned(value) for value in info]
+    if not isinstance(info, Mapping):
+        return SECRET_FLAG.sub(r"\1…", info) if isinstance(info, str) else info
     kept = {}
     for key, value in info.items():
         counts = isinstance(value, (int, float))
         if value is None or key == "internal_states" or (any(s in key.lower() for s in SECRET) and not counts):
             continue
-        kept[key] = _shown(value)
+        kept[key] = cleaned(value)
     return kept
 
 
@@ -350,10 +339,10 @@ async def server_info(target: Target) -> dict[str, Any]:
     for path in PATHS:
         try:
             answer = json.loads(await fetch(target, path))
-        except UNREADABLE + NO_JSON:
+        except (*UNREADABLE, ValueError):
             continue
         if isinstance(answer, dict):
-            return cleaned(answer)
+            return dict(cleaned(answer))
     return {}
 
 
@@ -364,14 +353,9 @@ def graphs_expected(info: Mapping[str, Any]) -> bool:
     return not (off or disabled or info.get("device") == "cpu")
 
 
-def draft_tokens(info: Mapping[str, Any]) -> int | None:
-    """Return how many tokens the server verifies per step, including the target's own; None without drafts."""
-    return info.get("speculative_num_draft_tokens")
-
-
 def longest_step(info: Mapping[str, Any]) -> int | None:
     """Return the maximum of tokens that one verify step can accept: one more than the depth of the tree of drafts."""
-    most, depth = draft_tokens(info), info.get("speculative_num_steps")
+    most, depth = info.get("speculative_num_draft_tokens"), info.get("speculative_num_steps")
     tree = (info.get("speculative_eagle_topk") or 1) > 1
     return min(most, depth + 1) if most and depth and tree else most
 
@@ -491,12 +475,11 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
             # accept rates of 0.995 and 1.00 (Blackwell Shenanigans 003). The guard still judges the text.
             longest = None if workload.forced else known.longest_step
             server |= {"graphs_expected": known.graphs_expected, "longest_step": longest}
-    garbage = [] if not known.judged else signs_of_garbage(records, server)
+    garbage = signs_of_garbage(records, server) if known.judged else []
     status = status_of(records, garbage)
-    foreign = _foreign(server, records, workload)
-    if foreign:
-        status, reason = "shared", foreign
-        garbage.append(Garbage("shared_server", 0, reason))
+    if foreign := _foreign(server, records, workload):
+        status = "shared"
+        garbage.append(Garbage("shared_server", 0, foreign))
     return {
         "repetition": repetition,
         "status": status,
@@ -512,25 +495,21 @@ def _over(runs: Sequence[Mapping[str, Any]], *path: str) -> dict[str, float | in
     return spread([value for run in runs if (value := figure_at(run, *path)) is not None])
 
 
-async def measure(
-    target: Target, workload: Workload, known: Server | None = None, progress: Callable[[str], None] | None = None
-) -> dict[str, Any]:
+async def measure(target: Target, workload: Workload, known: Server, progress: Callable[[str], None]) -> dict[str, Any]:
     """Return the record of the cell: workload, one entry per repetition, and the spread of the figures over them.
 
     The first repetition with garbage ends the cell, because more garbage adds no information. Raises Busy if the server
     runs requests of others, and aiohttp.ClientError if its metrics can't be read.
     """
-    known = known or Server()
     runs: list[dict[str, Any]] = []
     for repetition in range(workload.repetitions + 1):
         run = await _repeat(target, workload, repetition, known)
         if repetition == 0:
             continue
         runs.append(run)
-        if progress:
-            rate = run["figures"]["peak_tok_s"]
-            shown = f", {rate:.1f} tok/s" if rate else ""
-            progress(f"repetition {repetition}/{workload.repetitions}: {run['status']}{shown}")
+        rate = run["figures"]["peak_tok_s"]
+        shown = f", {rate:.1f} tok/s" if rate else ""
+        progress(f"repetition {repetition}/{workload.repetitions}: {run['status']}{shown}")
         if run["status"] == "garbage":
             break
     good = [r for r in runs if r["status"] == "ok"]

@@ -77,7 +77,8 @@ def run(stub: Stub, workload: Workload, known: Server | None = None) -> dict[str
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
-            return await measure(Target(f"http://127.0.0.1:{runner.addresses[0][1]}", "m"), workload, known)
+            target = Target(f"http://127.0.0.1:{runner.addresses[0][1]}", "m")
+            return await measure(target, workload, known or Server(), print)
         finally:
             await runner.cleanup()
 
