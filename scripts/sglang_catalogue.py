@@ -81,16 +81,10 @@ def unpack(version: str, cache: Path = CACHE) -> Path:
 
 
 def run_release(directory: Path, command: str, lines: str = "") -> str:
-    """Run one command of ``_sglang_release.py`` in a separate process and return its output."""
-    return run_script(RUNNER, directory, lines, command)
-
-
-def run_script(script: Path, directory: Path, lines: str, *words: str) -> str:
-    """Run a script on a release, without environment variables that would change the release's behaviour."""
+    """Return the output of a command of ``_sglang_release.py``, which no variable for SGLang influences."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
-    done = subprocess.run(
-        [sys.executable, script, directory, *words], check=False, capture_output=True, text=True, input=lines, env=clean
-    )
+    words = [sys.executable, RUNNER, directory, command]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, input=lines, env=clean)
     if done.returncode:
         raise ReleaseError(f"{directory.name}: the release did not load: {done.stderr.strip().splitlines()[-1]}")
     return done.stdout

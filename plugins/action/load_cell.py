@@ -16,6 +16,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.client import (
     HAVE_AIOHTTP,
+    NO_ANSWER,
     UNREADABLE,
     Busy,
     Server,
@@ -90,7 +91,7 @@ class ActionModule(ControllerAction):
     def _served(target: Target) -> str:
         try:
             return asyncio.run(served_model(target))
-        except (*UNREADABLE, ValueError) as error:
+        except NO_ANSWER as error:
             raise AnsibleActionFail(
                 f"{target.url}/v1/models: {error}. Correct bench_url, or name the model with bench_model."
             ) from error

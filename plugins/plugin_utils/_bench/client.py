@@ -43,6 +43,8 @@ HAVE_AIOHTTP = aiohttp is not None
 EVENT_END = b"\n\n"
 UNREADABLE: tuple[type[Exception], ...] = (OSError, TimeoutError) + ((aiohttp.ClientError,) if aiohttp else ())
 """The exceptions that `fetch` raises if the server refuses the request or can't be reached."""
+NO_ANSWER: tuple[type[Exception], ...] = (*UNREADABLE, ValueError)
+"""The same, and that of an answer that is not the expected JSON."""
 SO_TIMESTAMPNS = 35
 """The number of this option on Linux (asm-generic/socket.h); Python has no name for it."""
 STAMP = struct.Struct("@ll")
@@ -339,7 +341,7 @@ async def server_info(target: Target) -> dict[str, Any]:
     for path in PATHS:
         try:
             answer = json.loads(await fetch(target, path))
-        except (*UNREADABLE, ValueError):
+        except NO_ANSWER:
             continue
         if isinstance(answer, dict):
             return dict(cleaned(answer))

@@ -12,13 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 from .._controller.data import COLLECTION, SWEEPS, read_yaml
-from .judge import Status
 
 
 class JournalDamaged(ValueError):
@@ -112,42 +111,24 @@ def existing_journal(path: str | Path) -> list[dict[str, Any]]:
 #
 # The classes with their patterns and remedies are data: plugins/sweeps/data/failures.yml.
 
-FailureKind = Literal[
-    "rejected_argument",
-    "fake_tensor",
-    "illegal_instruction",
-    "invalid_configuration",
-    "kernel_missing",
-    "out_of_memory",
-    "nan",
-    "draft_loader",
-    "assertion",
-    "nccl",
-    "infrastructure",
-    "timeout",
-    "transport",
-    "crash",
-]
-CellStatus = Status | FailureKind | Literal["duplicate"]
-
 
 @dataclass(frozen=True)
 class Failure:
     """The class of a failure, the log line that shows it, and what to do."""
 
-    kind: FailureKind
+    kind: str
     line: str
     remedy: str
 
 
 @cache
-def signatures() -> list[tuple[re.Pattern[str], FailureKind, str]]:
+def signatures() -> list[tuple[re.Pattern[str], str, str]]:
     """Return pattern, class and remedy of every known failure; earlier classes take precedence."""
     entries = read_yaml(SWEEPS / "data/failures.yml")
     return [(re.compile("|".join(e["patterns"]), re.IGNORECASE), e["kind"], e["remedy"]) for e in entries]
 
 
-CONSEQUENCES: frozenset[FailureKind] = frozenset({"nccl", "infrastructure", "timeout"})
+CONSEQUENCES = frozenset({"nccl", "infrastructure", "timeout"})
 """The classes that the surviving ranks report when another rank has died, whatever the cause."""
 
 CRASH = re.compile(

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal
 
-from .journal import CONSEQUENCES, CellStatus, Failure, classify, crash_line, quote
+from .journal import CONSEQUENCES, Failure, classify, crash_line, quote
 from .judge import WORST_FIRST, Status
 from .stats import Workload
 from .sweep import cell_name
@@ -120,7 +120,7 @@ def environment(evidence: Evidence, origin: Mapping[str, Any]) -> dict[str, Any]
     return (asked if plan else {}) | seen
 
 
-SERVER_ERRORS: frozenset[Status] = frozenset({"failed", "infrastructure"})
+SERVER_ERRORS = frozenset({"failed", "infrastructure"})
 """Statuses of a measurement that a dead server may have caused; the server's logs decide."""
 
 
@@ -187,7 +187,7 @@ def conclude(
     If all tasks succeeded, the status is that of the measurements. The failure is classified if the server may have
     died or the cell was never measured.
     """
-    status: CellStatus = "failed" if evidence.failed else measured_status(evidence.measurements)
+    status: str = "failed" if evidence.failed else measured_status(evidence.measurements)
     record: dict[str, Any] = {"environment": environment(evidence, origin)}
     if MEASURED in evidence.reason and (original := (measured or {}).get(record["environment"].get("engine", ""))):
         return record | {"status": "duplicate", "duplicate_of": original}
@@ -212,7 +212,7 @@ def took_s(cell: str, records: Sequence[Mapping[str, Any]], now: datetime) -> fl
 # Records have ``kind`` (``plan``, ``start``, ``result``) and ``at``, an ISO time. A result also has ``key`` and
 # ``workloads_id``, which identify its engine and its work.
 
-NOT_FINAL: frozenset[CellStatus] = frozenset({"infrastructure", "shared"})
+NOT_FINAL = frozenset({"infrastructure", "shared"})
 """Statuses that say nothing about the setting: the cluster failed, or others used the server. The cell runs again."""
 
 

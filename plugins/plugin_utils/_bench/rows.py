@@ -505,22 +505,21 @@ def regressions(before: Report, after: Report, tolerance: float = 0.05) -> list[
 
 
 PRESET_KEYS = ("server_args", "env", "topology", "image", "sglang_version")
-SHAPE = re.compile(r"c0-n(\d+)$")
 
 
 def _name(workload: str) -> str:
-    match = SHAPE.match(workload)
-    return f"tuned-n{match[1]}" if match else f"tuned-{workload}"
+    context, streams = shape(workload)
+    return f"tuned-n{streams}" if streams and not context else f"tuned-{workload}"
 
 
 def _expected(report: Report, row: Row) -> dict[str, Any]:
     results = []
     for workload in report.workloads:
-        match, rate = SHAPE.match(workload), spread(pooled(report, row, workload))["mean"]
-        if match and rate:
+        (context, streams), rate = shape(workload), spread(pooled(report, row, workload))["mean"]
+        if streams and not context and rate:
             length = row.mean(workload, "accept_length")
             more = {"accept_length": round(length, 2)} if length else {}
-            results.append({"concurrency": int(match[1]), "tokens_per_second": round(rate, 2)} | more)
+            results.append({"concurrency": streams, "tokens_per_second": round(rate, 2)} | more)
     method = "sweep of this collection; sum of the requests' own tokens per second, mean of the repetitions"
     return {"source": f"sweep {report.title}", "method": method, "results": results}
 

@@ -137,12 +137,10 @@ def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
         "failures": dict(failures),
         "output_tokens": tokens,
         "tokens_counted_by": sorted({r.counted_by for r in good}),
-        "wall_s": wall,
         "peak_tok_s": sum(rates) if rates else None,
         "wall_tok_s": tokens / wall if wall > 0 else None,
         "ttft_s": spread([r.ttft for r in good if r.ttft is not None]),
         "itl_s": spread([r.itl for r in good if r.itl is not None]),
-        "tok_s": spread(rates),
         "prefill_tok_s": spread([r.prefill_tok_s for r in good if r.prefill_tok_s is not None]),
         "finish_reasons": dict(sorted(Counter(r.finish_reason or "none" for r in good).items())),
     }

@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 
 from .._controller.data import Rules
 from .._sglang.profile import Library, ResolvedProfile, resolve
-from .._sglang.profile_files import TOPOLOGY_FLAGS, load_profile, override_findings, override_problems
+from .._sglang.profile_files import TOPOLOGY_FLAGS, load_profile, override_findings
 from .._sglang.schema import load_schema, violations
 from .stats import Workload
 
@@ -169,11 +169,10 @@ class Cell:
 
 @dataclass
 class SweepPlan:
-    """All cells of a sweep in execution order, and the findings about the file itself."""
+    """All cells of a sweep in execution order."""
 
     name: str
     cells: list[Cell]
-    findings: list[Finding] = field(default_factory=list)
 
     def count(self, status: Status) -> int:
         return sum(c.status == status for c in self.cells)
@@ -214,15 +213,13 @@ def _cell(labels: dict[str, str], overlay: dict[str, Any]) -> Cell:
 
 
 def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolved]) -> SweepPlan:
-    """Return the cells of a sweep: the product of its axes, minus ``exclude``, plus ``include``.
+    """Return the cells of a sweep that `check` accepts: the product of its axes, minus ``exclude``, plus ``include``.
 
     ``resolve`` takes a cell's overlay on the sweep's ``base``. If several cells have the same key, the first one runs
     and the others are its duplicates. Whether two command lines are one engine is for the image to say when the second
     one's turn comes.
     """
-    result = SweepPlan(str(sweep.get("name", "sweep")), [], check(sweep))
-    if has_errors(result.findings):
-        return result
+    result = SweepPlan(str(sweep.get("name", "sweep")), [])
     axes: Mapping[str, list[Any]] = sweep.get("axes") or {}
     base: Mapping[str, Any] = sweep.get("base") or {}
     for combination in itertools.product(*axes.values()) if axes else [()]:
@@ -323,7 +320,7 @@ class _Cells:
         self.wrong: dict[str, Finding] = {}
 
     def __call__(self, overlay: Mapping[str, Any]) -> Resolved:
-        findings = override_findings(override_problems(serving_of(overlay)["overrides"]), "")
+        findings = override_findings(serving_of(overlay)["overrides"], "")
         key = ""
         if not findings:
             try:
@@ -355,7 +352,7 @@ def examine(sweep: Any, directories: Sequence[Path | str] = (), version: str = "
         return Examined(SweepPlan(str(name), []), {}, findings)
     wrong = has_errors(findings)
     cells = _Cells(profile, [] if wrong else sweep["workloads"], version, Library.load(directories))
-    only = {key: sweep[key] for key in CELL_KEYS if key in sweep} | {"workloads": [{"concurrency": 1}]}
+    only = {key: sweep[key] for key in CELL_KEYS if key in sweep}
     planned = plan(only if wrong else sweep, cells)
     findings += cells.wrong.values()
     if not findings and not planned.cells:

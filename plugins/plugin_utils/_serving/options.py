@@ -33,7 +33,6 @@ from .._sglang.profile_files import (
     look_up,
     newest,
     override_findings,
-    override_problems,
     release_of,
 )
 from .._sglang.schema import BrokenInstallation
@@ -408,7 +407,7 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
         if version and Version.find(version) is None:
             best = newest(known_images(options["profile_dirs"])).sglang
             return None, [_RULES.finding("serving.version", version, newest=best)]
-        wrong = override_findings(override_problems(options["overrides"]), "serving_plan_overrides")
+        wrong = override_findings(options["overrides"], "serving_plan_overrides")
         unusable = {finding.key.partition(".")[0] for finding in wrong}
         overrides = {key: value for key, value in options["overrides"].items() if key not in unusable}
         library = Library.load(options["profile_dirs"])

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Rule, Rules
@@ -188,13 +189,6 @@ class _Reader:
         found = [option for option in self.catalogue.options if option.startswith(name)]
         return found + (["--help"] if "--help".startswith(name) else [])
 
-    def take_values(self, start: int) -> int:
-        """Return the index of the first word after the values of a flag."""
-        end = start
-        while end < len(self.argv) and self.argv[end] != "--" and not self.is_option(self.argv[end]):
-            end += 1
-        return end
-
     def run(self) -> Parsed:
         index = 0
         while index < len(self.argv):
@@ -225,50 +219,36 @@ class _Reader:
         if word in self.catalogue.options:
             name, equals, text = word, "", ""
         flag, full = self.catalogue.options.get(name), name
-        following = self.take_values(index + 1)
+        values = takewhile(lambda one: one != "--" and not self.is_option(one), self.argv[index + 1 :])
+        words = (text,) if equals else tuple(values)
         if flag is None:
             candidates = self.matches(name)
             if "-h" in candidates or "--help" in candidates or name in ("-h", "--help"):
                 self.report("flag.help", name)
                 return index + 1
             if len(candidates) != 1:
-                words = (text,) if equals else tuple(self.argv[index + 1 : following])
                 self.unknown(name, words, bool(equals), candidates)
-                return index + 1 if equals else following
+                return index + 1 if equals else index + 1 + len(words)
             full = candidates[0]
             flag = self.catalogue.options[full]
             former = self.history.known(name)
             if former is None:
                 self.report("argparse.abbrev", name, text or None, full=full)
             else:
-                words = (text,) if equals else tuple(self.argv[index + 1 : following])
                 item = Item(name, name, words, bool(equals))
                 self.report("flag.renamed", name, text or None, lies=f"reads as {full}", **self.renamed(item))
-        words = tuple(self.argv[index + 1 : following])
-        if equals:
-            return self.inline(flag, full, name, text, index)
-        used = self.arity(flag, name, words)
-        self.store(Item(full, name, words[:used], False, flag))
-        return index + 1 + used
-
-    def inline(self, flag: Flag, full: str, name: str, text: str, index: int) -> int:
-        if flag.is_switch:
+        if equals and flag.is_switch:
             self.report("flag.unexpected_value", name, text)
-            self.store(Item(full, name, (), False, flag))
-        else:
-            self.store(Item(full, name, (text,), True, flag))
-        return index + 1
+        used = len(words) if equals and not flag.is_switch else self.arity(flag, name, words)
+        self.store(Item(full, name, words[:used], bool(equals and used), flag), flag)
+        return index + 1 if equals else index + 1 + used
 
     def arity(self, flag: Flag, name: str, words: tuple[str, ...]) -> int:
         """Return how many of the following words belong to the flag."""
         if flag.is_switch:
             return 0
-        if flag.nargs in ("+", "*"):
-            used = len(words)
-        elif isinstance(flag.nargs, int):
-            used = min(len(words), flag.nargs)
-        else:
-            used = min(len(words), 1)
+        most = flag.nargs if isinstance(flag.nargs, int) else 1
+        used = len(words) if flag.nargs in ("+", "*") else min(len(words), most)
         wanted = (
             "one value" if flag.nargs is None else "at least one value" if flag.nargs == "+" else f"{flag.nargs} values"
         )
@@ -277,10 +257,7 @@ class _Reader:
             self.report("flag.missing_value", name, wanted=wanted)
         return used
 
-    def store(self, item: Item) -> None:
-        flag = item.flag
-        if flag is None:
-            return
+    def store(self, item: Item, flag: Flag) -> None:
         if any(before.flag is flag for before in self.result.items):
             self.report("flag.repeated", item.option, list(item.words) or None)
         self.result.items.append(item)

@@ -28,12 +28,6 @@ RULES = Rules(
             "there is no catalogue of {value}; the flags of {chosen} are used",
             "To be exact, make its catalogue with scripts/sglang_catalogue.py VERSION",
             "sglang",
-            "info",
-        ),
-        "version.nearest/newer": Rule(
-            "there is no catalogue of {value}; the flags of {chosen} are used",
-            "To be exact, make its catalogue with scripts/sglang_catalogue.py VERSION",
-            "sglang",
             "warning",
         ),
         "translate.changed": Rule("SGLang {version} spells it {spelled}", "Nothing to do", severity="info"),
@@ -149,8 +143,8 @@ class History:
         first, last = self.catalogues[0].version, self.catalogues[-1].version
         if version < first and not same:
             return chosen, [RULES.finding("version.unsupported", str(version), first=first)]
-        rule = "version.nearest/newer" if version > last and not same else "version.nearest"
-        return chosen, [RULES.finding(rule, str(version), chosen=chosen.version)]
+        severity = "warning" if version > last and not same else "info"
+        return chosen, [RULES.finding("version.nearest", str(version), chosen=chosen.version, severity=severity)]
 
     def span(self, option: str) -> tuple[Version, Version] | None:
         """Return the first and the last catalogued version that accept this spelling of a flag."""

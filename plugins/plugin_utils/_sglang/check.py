@@ -50,12 +50,6 @@ RULES = Rules(
             "command",
             "warning",
         ),
-        "published.failed/single": Rule(
-            "{lines}",
-            "Take the settings of a run that worked, or look whether the cause is mended in your image",
-            "command",
-            "info",
-        ),
     }
 )
 
@@ -190,7 +184,7 @@ class Evidence:
             return None
         lone = len({log_of(run.source) for run in judged}) < LOGS and "spec" in self.differs
         return RULES.finding(
-            "published.failed/single" if lone else "published.failed", None, lines="; ".join(self.lines)
+            "published.failed", None, lines="; ".join(self.lines), severity="info" if lone else "warning"
         )
 
 

@@ -18,21 +18,17 @@ from typing import Any
 SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
-COUNTERS = ("generation_tokens_total", "prompt_tokens_total", "spec_verify_calls_total", "num_requests_total")
-GAUGES = (
-    *("num_running_reqs", "num_queue_reqs", "num_retracted_reqs", "token_usage", "mamba_usage"),
-    *("is_cuda_graph", "spec_accept_length", "gen_throughput"),
-)
+COUNTERS = ("generation_tokens_total", "spec_verify_calls_total", "num_requests_total")
+GAUGES = ("num_running_reqs", "num_queue_reqs", "token_usage", "is_cuda_graph", "spec_accept_length")
 
 
 @dataclass
 class Scrape:
-    """One reading of the page: counters, gauges (the maximum over ranks), CUDA graph passes and tokens by mode."""
+    """One reading of the page: counters, gauges (the maximum over ranks), and CUDA graph passes by mode."""
 
     counters: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     passes: dict[str, float] = field(default_factory=dict)
-    tokens: dict[str, float] = field(default_factory=dict)
 
     @property
     def busy(self) -> float:
@@ -56,10 +52,9 @@ def parse_metrics(text: str) -> Scrape:
             scrape.counters[name] = scrape.counters.get(name, 0.0) + value
         elif name in GAUGES:
             scrape.gauges[name] = max(scrape.gauges.get(name, value), value)
-        elif name in ("cuda_graph_passes_total", "realtime_tokens_total"):
+        elif name == "cuda_graph_passes_total":
             mode = dict(LABEL.findall(labels)).get("mode", "")
-            by_mode = scrape.passes if name == "cuda_graph_passes_total" else scrape.tokens
-            by_mode[mode] = by_mode.get(mode, 0.0) + value
+            scrape.passes[mode] = scrape.passes.get(mode, 0.0) + value
     return scrape
 
 
@@ -83,8 +78,8 @@ def difference(
 
     ``accept_length`` is the number of tokens per verify step of this cell if the server counts verify calls (0.5.13 and
     newer), otherwise the mean of the server's gauge over the readings. ``eager_passes`` above zero shows that some
-    decode passes ran without CUDA graphs. ``running``, ``queued`` and ``token_usage`` are the maxima over the readings
-    taken in between.
+    decode passes ran without CUDA graphs. ``running`` and ``token_usage`` are the maxima over the readings taken in
+    between.
     """
     delta = {name: after.counters[name] - before.counters.get(name, 0.0) for name in after.counters}
     verify = delta.get("spec_verify_calls_total", 0.0)
@@ -104,7 +99,5 @@ def difference(
         "eager_passes": eager if passes else None,
         "is_cuda_graph": after.gauges.get("is_cuda_graph"),
         "running": _peak([*during, after], "num_running_reqs"),
-        "queued": _peak([*during, after], "num_queue_reqs"),
         "token_usage": _peak([*during, after], "token_usage"),
-        "retracted": after.gauges.get("num_retracted_reqs"),
     }

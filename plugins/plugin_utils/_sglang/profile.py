@@ -28,7 +28,6 @@ from .models import GPUS, Facts, Model, Setting, facts_for, find, find_draft, lo
 from .profile_files import (
     OWNERS,
     context_findings,
-    hardware_findings,
     image_findings,
     images_of,
     look_up,
@@ -374,7 +373,8 @@ def resolve(
     judged = [f for f in judged if f.rule != "flag.too_new" or f.key not in refused]
     findings += [*judged, *memory.findings, *unneeded]
     findings += context_findings(merged, facts.max_context, image, where)
-    findings += hardware_findings(hardware, platform, where)
+    if platform not in (None, hardware):
+        findings.append(_finding("profile.hardware", hardware, where, platform=platform))
     contains, pinned = (listed.sglang, listed.reference) if listed else ("", "")
     findings += image_findings(image, contains, pinned, version, where, newest(images).sglang)
     findings += secret_findings(server_args, env, where)

@@ -84,14 +84,6 @@ def release_in(image: str) -> str:
     return found[0] if found else ""
 
 
-def override_findings(problems: Iterable[tuple[str, str]], where: str) -> list[Finding]:
-    """Convert schema problems of overrides to findings; each problem comes with its place in the overrides."""
-    return [
-        _finding("profile.override", None, where, key=place or "overrides", problem=problem)
-        for place, problem in problems
-    ]
-
-
 def image_findings(image: str, contains: str, pinned: str, version: Version, where: str, newest: str) -> list[Finding]:
     """Report a missing image, one that is not pinned, one that no registry has, or one of another version.
 
@@ -144,13 +136,6 @@ def context_findings(merged: Mapping[str, Any], most: int | None, image: str, wh
 
 def _digest(image: str) -> str:
     return image.rpartition("@")[2]
-
-
-def hardware_findings(hardware: str, platform: str | None, where: str) -> list[Finding]:
-    """Report a profile that was written for another platform than the nodes', if that is known."""
-    if platform in (None, hardware):
-        return []
-    return [_finding("profile.hardware", hardware, where, platform=platform)]
 
 
 def secret_findings(server_args: Mapping[str, Any], env: Mapping[str, str], where: str) -> list[Finding]:
@@ -359,8 +344,8 @@ def schema_problems(profile: Any) -> Iterable[str]:
                 yield f"{place}: the profile has no preset {name!r}{close}"
 
 
-def override_problems(overrides: Any) -> list[tuple[str, str]]:
-    """Return the place and the text of every problem in overrides of a preset.
+def override_findings(overrides: Any, where: str) -> list[Finding]:
+    """Return a finding for every violation of the schema in overrides of a preset, with its place in them.
 
     Overrides have the format of a preset and may also change the model, for example its revision.
     """
@@ -368,8 +353,10 @@ def override_problems(overrides: Any) -> list[tuple[str, str]]:
     preset = schema["$defs"]["preset"]
     own = {key: value for key, value in preset["properties"].items() if key != "based_on"}
     own["model"] = {**schema["properties"]["model"], "required": []}
-    found = violations(overrides, {**preset, "properties": own, "$defs": schema["$defs"]})
-    return [(problem.place, problem.reason) for problem in found]
+    return [
+        _finding("profile.override", None, where, key=found.place or "overrides", problem=found.reason)
+        for found in violations(overrides, {**preset, "properties": own, "$defs": schema["$defs"]})
+    ]
 
 
 DOCKER_HUB = ("docker.io/", "index.docker.io/", "registry-1.docker.io/")

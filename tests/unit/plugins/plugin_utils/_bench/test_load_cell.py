@@ -220,7 +220,6 @@ def test_a_duration_keeps_every_stream_busy_and_cuts_what_still_runs() -> None:
     assert cell["status"] == "ok"
     assert {r["finish_reason"] for r in repetition["requests"]} == {"budget"}
     # It ends with the last token. A busy machine may have sent none for a while.
-    assert repetition["figures"]["wall_s"] > 0
     short = run(Stub(), Workload(concurrency=2, max_tokens=12, duration_s=0.5))
     assert len(short["runs"][0]["requests"]) > 4
 

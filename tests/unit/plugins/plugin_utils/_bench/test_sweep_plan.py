@@ -99,10 +99,8 @@ def test_overlay_keys_and_server_arguments_are_told_apart() -> None:
         ({"axes": {"x": [{"name": "y", "env": 5}]}, "exclude": []}, "sweep.axes"),
     ],
 )
-def test_a_wrong_file_is_refused_before_anything_runs(change: dict[str, Any], rule: str) -> None:
-    wrong = SWEEP | change
-    assert rule in {f.rule for f in check(wrong)}
-    assert plan(wrong, as_sglang).cells == []
+def test_a_wrong_file_is_refused(change: dict[str, Any], rule: str) -> None:
+    assert rule in {f.rule for f in check(SWEEP | change)}
 
 
 @pytest.mark.parametrize(
