@@ -33,6 +33,18 @@ attributes:
     support: full
 """
 
+    GROUP = r"""
+options:
+  namespace:
+    description: Namespace of the group.
+    type: str
+    required: true
+  instance:
+    description: Name of the group.
+    type: str
+    required: true
+"""
+
     HUB = r"""
 options:
   url:

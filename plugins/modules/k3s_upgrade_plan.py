@@ -226,12 +226,15 @@ def plan_upgrade(nodes: Sequence[Node], target: str, *, group_running: bool, gro
 
 def read_nodes(hosts: Iterable[Mapping[str, Any]], cluster_nodes: Iterable[Mapping[str, Any]]) -> list[Node]:
     """Return the hosts with their marks of an interrupted upgrade; ``cluster_nodes`` are the API's Node objects."""
-    marked = {
-        node["metadata"]["name"] for node in cluster_nodes if UPGRADE in (node["metadata"].get("annotations") or {})
-    }
+    there = marked(cluster_nodes)
     return [
-        Node(host["host"], host["server"], host["installed"], host["stale"], host["node"] in marked) for host in hosts
+        Node(host["host"], host["server"], host["installed"], host["stale"], host["node"] in there) for host in hosts
     ]
+
+
+def marked(objects: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the names of the objects with the mark of an unfinished upgrade."""
+    return {item["metadata"]["name"] for item in objects if UPGRADE in (item["metadata"].get("annotations") or {})}
 
 
 def running_instances(pods: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -270,7 +273,7 @@ def main() -> None:
             read_nodes(options["nodes"], cluster.nodes()),
             options["version"],
             group_running=bool(result["instances"]),
-            group_stopped_by_us=UPGRADE in cluster.namespace_annotations(options["namespace"]),
+            group_stopped_by_us=bool(marked(cluster.objects("v1/namespaces", name=options["namespace"]))),
         )
     except (ClusterError, ValueError) as error:
         module.fail_json(msg=str(error), steps=[], order=[], hosts=[], findings=[], **result)

@@ -63,7 +63,6 @@ unread:
   elements: str
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -73,6 +72,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     FORBIDDEN,
     Cluster,
     ClusterError,
+    poll,
     tolerated,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
@@ -108,12 +108,7 @@ class Reader:
 
 def wait(reader: Reader, wanted: dict[str, dict[str, int]], timeout: int) -> list[Room]:
     """Return the nodes once the wanted ones are ready and offer their devices, or when the time is over."""
-    deadline = time.monotonic() + timeout
-    while True:
-        found = reader.rooms()
-        if able(found, wanted) or "nodes" in reader.unread or time.monotonic() >= deadline:
-            return found
-        time.sleep(POLL_SECONDS)
+    return poll(reader.rooms, lambda found: able(found, wanted) or "nodes" in reader.unread, timeout, POLL_SECONDS)
 
 
 def message(found: list[Room], unread: list[str]) -> str:

@@ -16,16 +16,8 @@ description:
     controller is not measured.
   - A gateway and its API key are not used.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.readonly]
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.group, gb10.cluster.shared.readonly]
 options:
-  namespace:
-    description: Namespace of the group.
-    type: str
-    required: true
-  instance:
-    description: Name of the group.
-    type: str
-    required: true
   question:
     description: The question.
     type: str

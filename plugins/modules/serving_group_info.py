@@ -20,16 +20,9 @@ description:
     with the Warning events and the last log lines of the ranks in trouble, goes to C(failed-INSTANCE.txt) in
     C(gb10_results_dir), readable by its owner only, with known forms of secrets removed.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.slices, gb10.cluster.shared.readonly]
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.group, gb10.cluster.shared.slices,
+  gb10.cluster.shared.readonly]
 options:
-  namespace:
-    description: Namespace of the group.
-    type: str
-    required: true
-  instance:
-    description: Name of the group.
-    type: str
-    required: true
   ranks:
     description: Number of ranks in the group.
     type: int
@@ -151,7 +144,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     Slice,
     poll,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC, GROUP_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     FALLBACK,
     HUNG,
@@ -332,8 +325,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
-            "namespace": {"type": "str", "required": True},
-            "instance": {"type": "str", "required": True},
+            **GROUP_SPEC,
             "ranks": {"type": "int", "required": True},
             "wait_timeout": {"type": "int", "default": 0},
             "extend": {"type": "bool", "default": False},

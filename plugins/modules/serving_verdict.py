@@ -20,7 +20,8 @@ description:
   - If the check itself fails, the verdict is V(unknown) with the reason. The module does not fail then, and it does not
     fail for V(refused) either.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.pod, gb10.cluster.shared.slices]
+extends_documentation_fragment: [gb10.cluster.shared.cluster, gb10.cluster.shared.group, gb10.cluster.shared.pod,
+  gb10.cluster.shared.slices]
 attributes:
   check_mode:
     description: Asks nothing.
@@ -29,14 +30,6 @@ attributes:
     description: The pod is deleted, so nothing changes.
     support: full
 options:
-  namespace:
-    description: Namespace of the pod.
-    type: str
-    required: true
-  instance:
-    description: Name of the group.
-    type: str
-    required: true
   image:
     description: Name of the image with its digest, as M(gb10.cluster.image_pull) returns it.
     type: str
@@ -144,7 +137,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     Slice,
     poll,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC, GROUP_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, OWNER, VERDICT
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import HOSTNAME, OWNER_SPEC, Owner, brief_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
@@ -358,8 +351,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
-            "namespace": {"type": "str", "required": True},
-            "instance": {"type": "str", "required": True},
+            **GROUP_SPEC,
             "image": {"type": "str", "required": True},
             "node": {"type": "str", "required": True},
             "ranks": {"type": "list", "elements": "dict", "required": True},

@@ -23,12 +23,14 @@ Seen on one H200 with --tp 1, 2026-11-29: three at once ready after 121 to 247 s
 """
 
 import argparse
+import base64
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +147,8 @@ def check(group: Plan) -> dict[str, Any]:
     files = {name: {"config.json": (Path(name) / "config.json").read_text()} for name in models}
     words = list(rank.argv[rank.argv.index("sglang.launch_server") + 1 :])
     asked = {"rank": 0, "argv": words, "env": dict(rank.env)}
-    question = ask_sglang.pack({"gpu": dict(group.gpu), "limit": 270, "files": files, "ranks": [asked]})
+    given = json.dumps({"gpu": dict(group.gpu), "limit": 270, "files": files, "ranks": [asked]})
+    question = base64.b64encode(zlib.compress(given.encode())).decode()
     argv = [sys.executable, "-c", PROGRAM.read_text(encoding="utf-8"), question]
     own = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(argv, env=own, capture_output=True, text=True, check=False)

@@ -230,11 +230,6 @@ class Cluster:
         """Return the names of the API groups."""
         return [group["name"] for group in self._get("list the API groups", "/apis")["groups"]]
 
-    def namespace_annotations(self, namespace: str) -> dict[str, str]:
-        """Return the annotations of a namespace; empty if it does not exist."""
-        found = self.objects("v1/namespaces", name=namespace)
-        return dict(found[0]["metadata"].get("annotations") or {}) if found else {}
-
     def warnings(self, namespace: str) -> list[Json]:
         """Return the Warning events of a namespace."""
         what = f"list the events of namespace {namespace}"

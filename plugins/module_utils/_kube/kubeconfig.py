@@ -20,7 +20,8 @@ CLUSTER_SPEC: dict[str, Any] = {
     "kubeconfig": {"type": "path", "required": True},
     "context": {"type": "str", "required": True},
 }
-"""Argument spec of the options of the documentation fragment ``cluster``."""
+GROUP_SPEC = {name: {"type": "str", "required": True} for name in ("namespace", "instance")}
+"""Argument specs of the options of the documentation fragments ``cluster`` and ``group``."""
 
 
 def empty() -> Config:

@@ -172,17 +172,16 @@ def link(interface: str) -> dict[str, int | None]:
     return read_link("/sys", interface) | ({} if _has_carrier(interface) else {"speed": None})
 
 
+def _gids(sysfs_root: str) -> list[tuple[str, str]]:
+    """Return the IPv4 address of each RoCE v2 GID with its RDMA device."""
+    gids = ((gid, device.name) for device in read_devices(sysfs_root) for port in device.ports for gid in port.gids)
+    return [(gid.ipv4, name) for gid, name in gids if gid.type == ROCE_V2 and gid.ipv4]
+
+
 def gids_and_mtus(rails: Iterable[Rail], sysfs_root: str) -> tuple[frozenset[str], dict[str, int]]:
     """Return the planned addresses that have a RoCE v2 GID, and the MTUs of the interfaces."""
-    rails = tuple(rails)
-    wanted = {(rail.device, rail.address) for rail in rails}
-    found = {
-        gid.ipv4
-        for device in read_devices(sysfs_root)
-        for port in device.ports
-        for gid in port.gids
-        if gid.type == ROCE_V2 and gid.ipv4 and (device.name, gid.ipv4) in wanted
-    }
+    rails, gids = tuple(rails), _gids(sysfs_root)
+    found = {rail.address for rail in rails if (rail.address, rail.device) in gids}
     mtus = {rail.interface: read_int(Path("/sys/class/net", rail.interface, "mtu")) for rail in rails}
     return frozenset(found), {name: mtu for name, mtu in mtus.items() if mtu is not None}
 
@@ -203,13 +202,7 @@ def completed(rails: Iterable[Rail], sysfs_root: str) -> tuple[Rail, ...]:
     rails = tuple(rails)
     if all(rail.address for rail in rails):
         return rails
-    devices = {
-        gid.ipv4: device.name
-        for device in read_devices(sysfs_root)
-        for port in device.ports
-        for gid in port.gids
-        if gid.type == ROCE_V2 and gid.ipv4
-    }
+    devices = dict(_gids(sysfs_root))
     found = []
     for rail in rails:
         address = rail.address or _address(rail.interface)

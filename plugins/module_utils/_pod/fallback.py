@@ -12,13 +12,14 @@ import signal
 import time
 import urllib.error
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from .._common import plain
 from .api import ACCOUNT, InPodApi, Json, Pulse, say, serve_pages
 
 # Decide which of a group's presets serves: the planned one, or its fallback while a node is gone.
@@ -56,11 +57,7 @@ class Settings:
     @classmethod
     def parse(cls, text: str) -> Settings:
         """Return the settings from JSON."""
-        given = json.loads(text)
-        choices = tuple(
-            Choice(one["name"], one["preset"], tuple(one["nodes"]), tuple(one["sets"])) for one in given["choices"]
-        )
-        return cls(**given | {"choices": choices})
+        return plain.load(cls, json.loads(text))
 
     @property
     def main(self) -> Choice:
@@ -116,8 +113,7 @@ class Status:
     @classmethod
     def parse(cls, text: str) -> Status:
         """Return the status that was kept, without what only a newer release knows."""
-        known = {one.name for one in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
+        return plain.load(cls, json.loads(text))
 
 
 def read_node(item: Mapping[str, Any]) -> Node:

@@ -27,6 +27,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .._common import plain
 from .._host.memory_guard import Limits
 from .._nccl.causes import blinder
 from .._nccl.verdict import expectation, nothing_read
@@ -157,10 +158,7 @@ class Gate:
     @classmethod
     def parse(cls, text: str) -> Gate:
         """Return the settings from JSON."""
-        given = json.loads(text)
-        memory = Limits(**given["memory"]) if given.get("memory") else None
-        planned = tuple(Rail(**rail) for rail in given["rails"])
-        return cls(**given | {"pods": tuple(given["pods"]), "rails": planned, "memory": memory})
+        return plain.load(cls, json.loads(text))
 
     @property
     def pod(self) -> str:

@@ -119,23 +119,19 @@ def lost(planned: tuple[Rail, ...], sysfs_root: str) -> set[tuple[int, str]]:
     return found | {(number, "mtu_fell") for number, rail in numbered if mtus.get(rail.interface, rail.mtu) < rail.mtu}
 
 
-def of_gpu(base: Path) -> _Counts:
-    """Return what the witness has counted since the server's start; the server owns its file."""
+def of_gpu(base: Path) -> tuple[_Counts, bool]:
+    """Return what the witness has counted since the server's start, and whether NVML refused to tell faults of the GPU.
+
+    The server owns the file of the witness.
+    """
     try:
         told = of_gpus(base)
         pairs = [(f"xid_{int(code)}", times) for code, times in told["xid"].items() if int(code) in _CODES]
         pairs += [(name, told["seconds"][name]) for name in ("gpu_hot", "gpu_brake", "gpu_slow")]
-        return {(_NODE, name): min(max(0, int(times)), 1 << 31) for name, times in pairs}
+        counts = {(_NODE, name): min(max(0, int(times)), 1 << 31) for name, times in pairs}
+        return counts, told.get("tells_faults") is False
     except (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
-        return {}
-
-
-def is_mute(base: Path) -> bool:
-    """Return whether NVML refused to tell the faults of the GPU, or ended to; the server owns the file."""
-    try:
-        return of_gpus(base)["tells_faults"] is False
-    except (OSError, LookupError, TypeError, ValueError, RecursionError):
-        return False
+        return {}, False
 
 
 def hot(sysfs_root: str) -> Iterator[str]:
@@ -168,7 +164,7 @@ class Health:
         self._base, self._file = base, state / "health.json"
         self._before: _Counts = {}
         self._total: _Counts = {}
-        self._began, self._hot = 0.0, 0
+        self._began, self._hot, self._mute = 0.0, 0, False
         self._lost: set[tuple[int, str]] | None = None
         self._hot_before: set[str] = set()
         self._recall()
@@ -180,7 +176,8 @@ class Health:
         """Read if it is time, and publish; raise OSError, SubprocessError, HTTPException or ValueError."""
         if now < self._read_after:
             return
-        counted = count(self._rails, self._sysfs) | of_gpu(self._base)
+        gpu, self._mute = of_gpu(self._base)
+        counted = count(self._rails, self._sysfs) | gpu
         away, zones = lost(self._rails, self._sysfs), set(hot(self._sysfs))
         self._began = self._began or time.time()
         for key, value in counted.items():
@@ -230,7 +227,7 @@ class Health:
         if self._hot:
             told.append(f"the node was {self._hot} times at a limit of its temperature")
         said = f"since {timestamp(self._began)} " + ("; ".join(told) if told else "nothing was counted")
-        if is_mute(self._base):
+        if self._mute:
             said += "; NVML tells no faults of the GPU (Xid), so only the node's kernel log has them"
         return Condition(not told, "Degraded" if told else "Healthy", said)
 

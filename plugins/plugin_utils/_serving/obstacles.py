@@ -15,13 +15,14 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, amount, untolerated
 
 from .._controller.data import Rules
 from .._fabric.attachments import RESOURCE_NAME
 from .model import Plan, RankPlan
 from .pods import requests
+from .summary import revisions
 
 _finding = Rules("_serving").finding
 
@@ -90,11 +91,7 @@ def replaced(objects: Iterable[Mapping[str, Any]], ranks: Iterable[Mapping[str, 
 
     ``ranks`` are those of module serving_group_info.
     """
-    applied = {
-        (item["spec"]["template"]["metadata"].get("annotations") or {}).get(REVISION, "")
-        for item in objects
-        if item["kind"] == "StatefulSet" and FALLBACK not in (item["metadata"].get("labels") or {})
-    }
+    applied = set(revisions(objects).values())
     other = {str(rank["pod"]): str(rank["revision"]) for rank in ranks if rank["revision"] not in applied}
     if not other:
         return []

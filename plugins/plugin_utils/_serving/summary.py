@@ -52,7 +52,8 @@ def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
     yield f"  revision: {revision}"
 
 
-def _revisions(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def revisions(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the revisions of a group's workloads by their names, without those of its fallback."""
     return {
         item["metadata"]["name"]: (item["metadata"].get("annotations") or {}).get(REVISION, "")
         for item in objects
@@ -67,8 +68,8 @@ def _waits(item: Mapping[str, Any]) -> bool:
 
 def outdated(live: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether a running group differs from the wanted one in its workloads or its revision."""
-    running = _revisions(live)
-    return bool(running) and running != _revisions(wanted)
+    running = revisions(live)
+    return bool(running) and running != revisions(wanted)
 
 
 def describe(objects: Iterable[Mapping[str, Any]]) -> str:

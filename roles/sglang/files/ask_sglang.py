@@ -384,11 +384,6 @@ def _cost(begun: float) -> dict[str, float]:
     return {"seconds": round(time.monotonic() - begun, 1), "mebibytes": round(peak)}
 
 
-def pack(asked: Mapping[str, Any]) -> str:
-    """Return a question as one word of a command line."""
-    return base64.b64encode(zlib.compress(json.dumps(asked, sort_keys=True).encode(), 9)).decode()
-
-
 def main() -> None:
     """Print an answer per rank."""
     asked = json.loads(zlib.decompress(base64.b64decode(sys.argv[1])))

@@ -120,8 +120,8 @@ class Cluster:
     def pods(self, _namespace: str, _selector: str) -> list[dict[str, Any]]:
         return []
 
-    def namespace_annotations(self, _namespace: str) -> dict[str, str]:
-        return {"gb10.cluster/upgrade": "v1.36.5+k3s1"}
+    def objects(self, _resource: str, name: str) -> list[dict[str, Any]]:
+        return [{"metadata": {"name": name, "annotations": {"gb10.cluster/upgrade": "v1.36.5+k3s1"}}}]
 
 
 @pytest.fixture

@@ -38,12 +38,12 @@ class Cluster:
         ({"spark1": {}}, 60, 3),
         ({"spark1": GPU}, 60, 5),
         ({"spark1": GPU}, 0, 1),
-        ({"spark1": GPU}, 10, 3),
-        ({"spark2": {}}, 10, 3),
+        ({"spark1": GPU}, 0.5, 4),
+        ({"spark2": {}}, 10, 8),
     ],
     ids=["nothing wanted", "ready", "with its devices", "no time", "too little time", "absent"],
 )
-def test_it_waits_for_nodes_that_restart(wanted: dict[str, dict[str, int]], timeout: int, looks: int) -> None:
+def test_it_waits_for_nodes_that_restart(wanted: dict[str, dict[str, int]], timeout: float, looks: int) -> None:
     cluster = Cluster()
     node_room_info.wait(cluster, wanted, timeout)
     assert cluster.looks == looks

@@ -54,8 +54,8 @@ def accounts(*instances: str) -> list[dict[str, Any]]:
 
 
 def rank(revision: str, **labels: str) -> dict[str, Any]:
-    template = {"metadata": {"annotations": {"gb10.cluster/revision": revision}}}
-    return {"kind": "StatefulSet", "metadata": {"name": "g-0", "labels": labels}, "spec": {"template": template}}
+    annotations = {"gb10.cluster/revision": revision}
+    return {"kind": "StatefulSet", "metadata": {"name": "g-0", "labels": labels, "annotations": annotations}}
 
 
 @pytest.mark.parametrize(

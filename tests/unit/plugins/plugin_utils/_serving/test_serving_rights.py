@@ -85,7 +85,7 @@ METHODS: dict[str, list[Request]] = {
     "stream": [("", "pods/exec", verb) for verb in rights.EXEC],
 }
 # Methods of Cluster that serving does not use.
-UNUSED = {"daemon_set", "namespace_annotations", "version", "api_groups"}
+UNUSED = {"daemon_set", "version", "api_groups"}
 OTHER = {"Namespace": ("", "namespaces"), "Pod": ("", "pods"), "Secret": ("", "secrets")}
 NADS = ("k8s.cni.cncf.io", "network-attachment-definitions")
 KINDS = {**rights.RESOURCES, **OTHER, "NetworkAttachmentDefinition": NADS}
