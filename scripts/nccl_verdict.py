@@ -25,7 +25,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import 
     TEXT_REMARK,
     Expectation,
     Report,
-    judge_log,
 )
 
 # A log may name a network so that the terminal would show "ok" in place of "FAIL".
@@ -60,7 +59,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def judge_file(name: str, expect: Expectation) -> Report:
     """Read and judge one file; raises UNREADABLE."""
     with unpacked(sys.stdin.buffer) if name == "-" else open_log(Path(name)) as stream:
-        return judge_log(NcclLog().read(stream.read), name, expect)
+        return Report(NcclLog().read(stream.read), name, expect)
 
 
 def main(arguments: list[str] | None = None) -> int:

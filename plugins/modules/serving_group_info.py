@@ -156,7 +156,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 
 POLL_SECONDS = 2
 CONTAINER = "sglang"
@@ -285,7 +285,7 @@ def progress_lines(members: Members, group: status.Group, waited: float) -> tupl
 def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
     read = NcclLog()
     read.read(BytesIO("\n".join(log).encode()).read)
-    causes = [cause for cause in judge_log(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
+    causes = [cause for cause in Report(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
     return [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
 
 

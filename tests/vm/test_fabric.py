@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import (
     parse_counters,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments import nad
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.exchange import Bytes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.ledger import Entry, doubt, judge
@@ -196,7 +196,7 @@ def test_the_ledger_calls_a_verbs_exchange_without_nccl_rdma(machines: Vms) -> N
 
 
 def test_the_ledger_calls_tcp_with_a_forged_log_of_nccl_tcp(machines: Vms) -> None:
-    report = judge_log(NcclLog().read(BytesIO(FORGED.encode()).read), "forged")
+    report = Report(NcclLog().read(BytesIO(FORGED.encode()).read), "forged")
     assert report.verdict.transport_class == "rdma"
     server, client = (f"python3 -c {shlex.quote(program)}" for program in (TCP_SERVER, TCP_CLIENT))
     entries = ledger(machines, server, client)

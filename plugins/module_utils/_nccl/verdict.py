@@ -162,7 +162,8 @@ def _promised(processes: Sequence[Process], level: Evidence) -> Iterator[tuple[s
 class Report:
     """The judgement of one source; ``failures`` say in words why the expectation is not met."""
 
-    def __init__(self, log: NcclLog, source: str, expect: Expectation) -> None:
+    def __init__(self, log: NcclLog, source: str, expect: Expectation | None = None) -> None:
+        expect = expect or Expectation()
         self.source, self.own_files, self.mute = source, log.own_files, log.mute
         self.processes, self.earlier = log.processes, log.earlier
         self.version = next((p.version for p in log.processes if p.version), log.version)
@@ -202,11 +203,6 @@ class Report:
             "earlier_starts": [_rank(process, self.source) for process in self.earlier],
             "msg": self.msg,
         }
-
-
-def judge_log(log: NcclLog, source: str, expect: Expectation | None = None) -> Report:
-    """Judge the log of one source; ``failures`` of the report say why the expectation is not met."""
-    return Report(log, source, expect or Expectation())
 
 
 def _rank(process: Process, source: str) -> dict[str, Any]:

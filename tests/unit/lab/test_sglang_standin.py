@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.exchange import Shape, Split, Work, predict
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.ledger import judge
 
@@ -37,7 +37,7 @@ RAILS = [device("rocep1s0f0v0"), device("roceP2p1s0f0v0")]
 def judged(text: str) -> Any:
     log = NcclLog()
     log.read(BytesIO(text.encode()).read)
-    return judge_log(log, "pod")
+    return Report(log, "pod")
 
 
 def run(env: dict[str, str], devices: list[Any], previous: str = "") -> None:

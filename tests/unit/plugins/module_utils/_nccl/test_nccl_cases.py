@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "nccl" / "cases.txt"
 
@@ -33,7 +33,7 @@ def cases() -> Iterator[Any]:
 def test_case(
     verdict: list[str], version: str, passes: bool, channels: dict[str, Any], cause: str, log: str, ending: str
 ) -> None:
-    report = judge_log(NcclLog().read(io.BytesIO(log.replace("\n", ending).encode()).read), "log")
+    report = Report(NcclLog().read(io.BytesIO(log.replace("\n", ending).encode()).read), "log")
     assert (list(report.verdict), report.channels) == (verdict, channels)
     assert report.satisfied is passes, report.failures
     assert version in ("-", report.version)

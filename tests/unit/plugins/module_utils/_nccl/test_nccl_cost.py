@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 from nccl_lines import SOUND, judge, said
 
 
@@ -26,7 +26,7 @@ def test_cost_grows_with_the_log_and_no_faster(line: str) -> None:
     def cost(count: int) -> float:
         data = "".join(line.format(number) for number in range(count)).encode()
         started = time.process_time()
-        judge_log(NcclLog().read(io.BytesIO(data).read), "log")
+        Report(NcclLog().read(io.BytesIO(data).read), "log")
         return time.process_time() - started
 
     # Eight times the lines may cost 32 times as much, which leaves room for a busy machine; a scan of everything before
@@ -67,7 +67,7 @@ def test_no_line_stops_the_reader(text: str) -> None:
 def test_memory_does_not_grow_while_a_process_runs_for_days(line: str) -> None:
     lines = (line.format(number).encode() for number in range(16_000))
     tracemalloc.start()
-    judge_log(NcclLog().read(lambda _size: b"".join(islice(lines, 2500))), "log")
+    Report(NcclLog().read(lambda _size: b"".join(islice(lines, 2500))), "log")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # A reader that keeps each line needs 9 and 12 MiB.
@@ -86,7 +86,7 @@ def test_memory_does_not_grow_while_a_process_runs_for_days(line: str) -> None:
 def test_long_lines_are_not_kept(line: str) -> None:
     lines = (line.format(f"{number} " + "x" * 100_000).encode() for number in range(300))
     tracemalloc.start()
-    judge_log(NcclLog().read(lambda _size: next(lines, b"")), "log")
+    Report(NcclLog().read(lambda _size: next(lines, b"")), "log")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10 << 20

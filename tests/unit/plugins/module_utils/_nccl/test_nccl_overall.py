@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import 
     judge_all,
     nothing_read,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_log as judge
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report as judge
 
 
 def log(*lines: str) -> NcclLog:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import expand, open_log
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, Report, judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, Report
 
 REAL = Path(__file__).parents[3] / "fixtures" / "nccl" / "real"
 EXPECTED = {
@@ -33,7 +33,7 @@ EXPECTED = {
 
 def read(name: str, expect: Expectation | None = None) -> Report:
     with open_log(REAL / name) as stream:
-        return judge_log(NcclLog().read(stream.read), name, expect)
+        return Report(NcclLog().read(stream.read), name, expect)
 
 
 @pytest.mark.parametrize("path", sorted(REAL.glob("*.log")), ids=lambda p: p.name)
@@ -95,11 +95,11 @@ def test_files_are_found_and_unpacked(tmp_path: Path) -> None:
     assert files == [packed, named]
     assert empty == [str(tmp_path / "none-*")]
     with open_log(packed) as stream:
-        assert judge_log(NcclLog().read(stream.read), "x").verdict.verdict == "socket"
+        assert Report(NcclLog().read(stream.read), "x").verdict.verdict == "socket"
 
 
 @pytest.mark.parametrize("size", [7, 64, 1000, 4096])
 def test_chunk_borders_change_nothing(size: int) -> None:
     data = (REAL / "twohosts-socket.rank0.log").read_bytes()
-    whole = judge_log(NcclLog().read(io.BytesIO(data).read), "x").as_dict()
-    assert judge_log(NcclLog().read(io.BytesIO(data).read, size), "x").as_dict() == whole
+    whole = Report(NcclLog().read(io.BytesIO(data).read), "x").as_dict()
+    assert Report(NcclLog().read(io.BytesIO(data).read, size), "x").as_dict() == whole
