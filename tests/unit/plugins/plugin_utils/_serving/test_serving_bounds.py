@@ -292,6 +292,8 @@ def told(plan: Plan, findings: list[Finding]) -> Iterator[str]:
     for rank in plan.as_dict()["ranks"]:
         rank["networks"] = [f"{n['namespace']}/{n['name']} {n['ips']} {n['rdma_device']}" for n in rank["networks"]]
         yield json.dumps({key: value for key, value in rank.items() if key not in ("argv", "name", "pod")})
+    if not plan.ranks:
+        return
     memory = {"fits": "fits", "download_gb": 62.3} if plan.memory else {}
     yield from summarize(
         plan,

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.filter.serving import FilterModule
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.options import plan_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
@@ -105,7 +106,9 @@ def test_the_plan_says_what_is_run_and_downloaded(name: str) -> None:
     preset = shipped(name).preset
     values = role_values("serving_plan", profile=name, preset=preset, platform=platform, models_dir="/srv/models")
     nodes = [f"spark{number}" for number in range(1, 5)]
-    _fact, _findings, lines = plan_serving({**values, "fabric": fabric(), "candidates": nodes, "taken": []})
+    fact, _findings, lines = plan_serving({**values, "fabric": fabric(), "candidates": nodes, "taken": []})
+    # Playbooks find the group by the name of its profile.
+    assert fact["instance"] == FilterModule().filters()["serving_instance"]("", name)
     said = {line.partition(": ")[0]: line for line in lines}
     wanted = shipped(name)
     size = f"about {wanted.image_gb:g} GB for each node that lacks it" if wanted.image_gb else "size not known"
