@@ -84,8 +84,13 @@ def objects(cases: Mapping[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
             known = before.setdefault(one["kind"], [])
             other = min(known, key=lambda old: len({*old} ^ {*text}), default=[])
             known.append(text)
-            lines.append(f"{one['kind']} {one['metadata']['name']}")
-            for tag, left, leave, come, last in difflib.SequenceMatcher(None, other, text, False).get_opcodes():
+            title, alike = f"{one['kind']} {one['metadata']['name']}", lines and lines[-1].startswith("as before: ")
+            changes = difflib.SequenceMatcher(None, other, text, False).get_opcodes()
+            if changes and all(tag == "equal" for tag, *_places in changes):
+                lines[-1:] = [f"{lines[-1]}, {title}"] if alike else [*lines[-1:], f"as before: {title}"]
+                continue
+            lines.append(title)
+            for tag, left, leave, come, last in changes:
                 if tag != "equal":
                     lines += [f"- {line}" for line in other[left:leave] if leave - left != last - come]
                     lines += [f"+ {line}" for line in text[come:last]]

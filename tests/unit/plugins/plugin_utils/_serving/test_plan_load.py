@@ -90,9 +90,10 @@ def counted(key: str = KEY, **values: Any) -> Taken:
 
 GROUPS: dict[str, ResolvedProfile] = {
     f"{weights} {swap} {draft} {download} {args}": replace(found, memory=found.memory | {"download_gb": download})
-    for weights in (20.0, 40.0, 60.0)
-    for swap, draft in ((0, None), (8, 3.0))
-    for download in (300.0, 12.0, 5.0, None)
+    for weights, swap, draft, download in (
+        *((20.0, 0, None, download) for download in (300.0, 12.0, 5.0, None)),
+        *((weights, swap, draft, 300.0) for weights in (40.0, 60.0) for swap, draft in ((0, None), (8, 3.0))),
+    )
     for args in ({}, {"num_threads": 1}, {"num_threads": 4}, {"enable_multithread_load": False})
     for found in [resolved(weights, swap, draft, **NO_MMAP, model_loader_extra_config=args)]
 }
