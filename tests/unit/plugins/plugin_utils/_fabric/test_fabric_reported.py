@@ -116,7 +116,7 @@ def test_the_verdicts_on_pings_are_those_that_are_stored() -> None:
         lines = f"{verdict['ok']}: {verdict['msg']}".replace("x" * 200, "").splitlines()
         found[name] = [
             *lines,
-            *([] if verdict["table"] == lines[1 - len(verdict["table"]) :] else verdict["table"][:2]),
+            *([] if lines[len(lines) - len(verdict["table"]) :] == verdict["table"] else verdict["table"][:2]),
         ]
     compare("ping_verdicts", found)
 
