@@ -87,10 +87,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-done:
-  description: Whether the wait is over.
-  returned: always
-  type: bool
 image:
   description: The name with which pods must be started. It contains the digest if one is known.
   returned: always

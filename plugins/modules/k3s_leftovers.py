@@ -45,41 +45,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-returned_links:
-  description: VFs that were returned to the host.
+removed:
+  description: What was removed, in lists. C(returned_links) are VFs that were returned to the host, C(processes) those
+    of containers that were killed, C(mounts) mount points, C(links) interfaces, C(routes) destinations, C(rules) tools
+    whose packet filter rules were cleaned, C(directories) those that were removed or emptied.
   returned: always
-  type: list
-  elements: str
-processes:
-  description: Processes of containers that were killed.
-  returned: always
-  type: list
-  elements: int
-mounts:
-  description: Mount points that were unmounted.
-  returned: always
-  type: list
-  elements: str
-links:
-  description: Interfaces that were removed.
-  returned: always
-  type: list
-  elements: str
-routes:
-  description: Destinations of the routes that were removed.
-  returned: always
-  type: list
-  elements: str
-rules:
-  description: Tools whose packet filter rules were cleaned.
-  returned: always
-  type: list
-  elements: str
-directories:
-  description: Directories that were removed or emptied.
-  returned: always
-  type: list
-  elements: str
+  type: dict
 """
 
 import ipaddress
@@ -306,14 +277,14 @@ def main() -> None:
         "rules": cleaner.clean_rules,
         "directories": cleaner.remove_directories,
     }
-    result: dict[str, Any] = {name: [] for name in steps}
+    removed: dict[str, list[Any]] = {name: [] for name in steps}
     try:
         for name, step in steps.items():
-            result[name] = step()
+            removed[name] = step()
     except OSError as error:
         advice = "If a process uses it (fuser -vm PATH shows it), stop the process, and run playbook reset again"
-        module.fail_json(msg=f"{error}. {advice}.", changed=any(result.values()), **result)
-    module.exit_json(changed=any(result.values()), **result)
+        module.fail_json(msg=f"{error}. {advice}.", changed=any(removed.values()), removed=removed)
+    module.exit_json(changed=any(removed.values()), removed=removed)
 
 
 if __name__ == "__main__":

@@ -59,10 +59,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-done:
-  description: Whether the wait is over.
-  returned: always
-  type: bool
 lacking:
   description: What each node still lacks, one sentence per node; empty if all nodes are ready.
   returned: always

@@ -51,10 +51,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-done:
-  description: Whether the wait is over.
-  returned: always
-  type: bool
+{}
 """
 
 from typing import Any

@@ -120,10 +120,6 @@ head_output:
   description: Standard output of O(head_command).
   returned: always
   type: str
-done:
-  description: Whether the wait is over.
-  returned: always
-  type: bool
 waited:
   description: Seconds that the module waited.
   returned: always

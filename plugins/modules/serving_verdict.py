@@ -90,10 +90,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-done:
-  description: Whether the wait is over.
-  returned: always
-  type: bool
 verdict:
   description: V(accepted), V(refused) or V(unknown); the worst of the ranks' ones.
   returned: always

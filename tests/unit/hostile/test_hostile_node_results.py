@@ -70,7 +70,6 @@ OWN = "files of the machine that runs Ansible"
 TRIED = {
     **dict.fromkeys(("fabric_bandwidth", "fabric_ping"), "hostile/test_hostile_node_results.py"),
     **dict.fromkeys(("cabling_info", "pf_info"), "hostile/test_hostile_node_inventory.py"),
-    "kubeconfig": "hostile/test_hostile_node_kubeconfig.py",
     **dict.fromkeys(("model_share", "model_stock_info"), "hostile/test_hostile_node_listing.py"),
     "k3s_backup_info": "hostile/test_hostile_archive.py",
     **dict.fromkeys(("support_cluster_info", "support_info"), "hostile/test_hostile_secrets.py"),
@@ -80,7 +79,7 @@ TRIED = {
 }
 NOT_TRIED = {
     **dict.fromkeys(("api_apply", "api_info", "existing_cluster_info", "k3s_upgrade_plan", "node_room_info"), API),
-    **dict.fromkeys(("node_wait", "pods_wait", "serving_group_info", "serving_verdict"), API),
+    **dict.fromkeys(("node_wait", "serving_group_info", "serving_verdict"), API),
     **dict.fromkeys(("fabric_health", "jit_cache", "k3s_leftovers", "k3s_service_info", "model_files_info"), HERE),
     **dict.fromkeys(("netplan_transaction", "nic_qos", "node_tuning", "roce_gid_info", "sriov_vf"), HERE),
     **dict.fromkeys(("host_files", "k3s_airgap_info"), OWN),

@@ -5,14 +5,14 @@
 from pathlib import Path
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import module_document
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import documented_spec
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_every_module_that_returns_done_is_run_until_it_is_done() -> None:
+def test_every_module_that_waits_in_slices_is_run_until_it_is_done() -> None:
     names = {path.stem for path in (ROOT / "plugins/modules").glob("*.py")}
-    sliced = {name for name in names if "done" in (module_document(name, "RETURN") or {})}
+    sliced = {name for name in names if "progress" in documented_spec(name)}
     # These need no slices, and have the action because they run on the controller.
     wanted = sliced - {"pods_wait"} | {"api_apply", "node_room_info", "k3s_airgap_info", "kubeconfig"}
     routes = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["plugin_routing"]["modules"]

@@ -49,13 +49,14 @@ def clean(tmp_path: Path, capsys: Capture, check: bool = False) -> tuple[int, di
 
 def test_check_mode_lists_and_removes_nothing(tmp_path: Path, capsys: Capture, called: list[list[str]]) -> None:
     status, result = clean(tmp_path, capsys, check=True)
-    assert (status, result["changed"], result["returned_links"]) == (0, True, ["enp1s0f0v0"])
-    assert (result["mounts"], result["routes"], result["rules"]) == (
+    removed = result["removed"]
+    assert (status, result["changed"], removed["returned_links"]) == (0, True, ["enp1s0f0v0"])
+    assert (removed["mounts"], removed["routes"], removed["rules"]) == (
         ["/run/k3s/rootfs"],
         ["10.42.1.0/24"],
         ["iptables"],
     )
-    assert result["directories"] == [str(tmp_path / "k3s")]
+    assert removed["directories"] == [str(tmp_path / "k3s")]
     assert (tmp_path / "k3s/token").exists()
     assert not [command for command in called if {"delete", "set", "umount", "iptables-restore"} & set(command)]
 
@@ -79,6 +80,7 @@ def test_a_busy_directory_fails_with_what_was_done(
 
     monkeypatch.setattr(k3s_leftovers.shutil, "rmtree", busy)
     status, result = clean(tmp_path, capsys)
-    assert (status, result["changed"], result["mounts"], result["directories"]) == (1, True, ["/run/k3s/rootfs"], [])
+    assert (status, result["changed"], result["removed"]["directories"]) == (1, True, [])
+    assert result["removed"]["mounts"] == ["/run/k3s/rootfs"]
     assert "busy" in result["msg"]
     assert "playbook reset again" in result["msg"]
