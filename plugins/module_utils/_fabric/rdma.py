@@ -33,7 +33,7 @@ RULES = Rules(
             "Update the firmware of the NIC, which offers no RoCE v2 on this port.",
         ),
         "gid.absent": Rule(
-            "it has no RoCE v2 GID, so a queue pair fails with 'Network is unreachable' (GIDs: {others})",
+            "it has no RoCE v2 GID, so a queue pair may fail with 'Network is unreachable' (GIDs: {others})",
             "Run playbook fabric, which gives the netdev this address and brings it up.",
         ),
         "gid.port_state": Rule(

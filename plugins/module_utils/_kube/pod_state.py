@@ -224,10 +224,10 @@ def _unmet(pod: Mapping[str, Any]) -> tuple[str, bool]:
         wrong = unproven.get("reason") == "WrongTransport" and bool(pod["spec"].get("readinessGates"))
         return f"transport: {unproven.get('message', '')}", wrong
     if false.get("Ready", {}).get("reason") == "ReadinessGatesNotReady":
-        name = pod["metadata"]["name"]
+        place = f"-n {pod['metadata'].get('namespace', 'NAMESPACE')} logs {pod['metadata']['name']}"
         return (
             "transport: the container transport has written no condition, so the pod cannot become ready. It needs the "
-            f"API server, which pods of every node must reach. Look at kubectl logs {name} -c transport",
+            f"API server, which pods of every node must reach. Look at kubectl {place} -c transport",
             False,
         )
     return "", False

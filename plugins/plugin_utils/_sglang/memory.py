@@ -528,11 +528,12 @@ def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, 
         note("memory.weights", "mem_fraction_static", weights=weights, static=result.static_gib)
     if unified and result.outside_gib < SYSTEM_GIB:
         note("memory.system", "mem_fraction_static", free=result.outside_gib, needed=SYSTEM_GIB)
-    slots, chosen = context.get("slots"), context.get("max_mamba_cache_size") is None
+    # SGLang's own number for speculative decoding (48) is nobody's request.
+    asked, chosen = context.get("max_running_requests"), context.get("max_mamba_cache_size") is None
     if result.mamba_gib is not None and result.mamba_gib >= (result.cache_gib or 0.0):
         note("memory.mamba", "max_mamba_cache_size", mamba=result.mamba_gib, cache=result.cache_gib)
-    elif chosen and result.requests is not None and slots is not None and result.requests < slots:
-        note("memory.mamba/requests", "max_running_requests", requests=result.requests, slots=slots)
+    elif chosen and result.requests is not None and asked is not None and result.requests < asked:
+        note("memory.mamba/requests", "max_running_requests", requests=result.requests, slots=asked)
     wanted = context.get("context_length")
     if result.tokens is not None and wanted is not None and wanted > result.tokens:
         note("memory.context", "context_length", tokens=two_digits(result.tokens))

@@ -160,7 +160,7 @@ def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> 
     _speculation(context, version)
     _mamba(context, version)
     _graphs(context, version, given)
-    default_slots = context["spec"] in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM", "DFLASH")
+    default_slots = context["spec"] in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM", *BLOCK_DRAFTERS)
     asked = context["max_running_requests"]
     context["slots"] = 48 if default_slots and asked is None else asked
     # Waterfill, named after deepep up to 0.5.15, selects the dispatcher deepep.

@@ -39,7 +39,7 @@ def test_warnings_tell_launches_that_failed_from_those_that_worked(outcomes: lis
     assert score["fails"]["refused"] >= 84
     assert score["fails"]["warned"] >= 72
     assert {row["id"] for row in score["fails_silent"]} >= IMAGE_SAYS
-    assert score["works"]["warned"] <= 81
+    assert score["works"]["warned"] <= 80
 
 
 def test_the_page_of_profiles_has_these_figures(outcomes: list[Outcome]) -> None:

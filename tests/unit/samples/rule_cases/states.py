@@ -23,7 +23,7 @@ CASES = [
     ("mamba.nemotron.extra", "error", "0.5.12", "--mamba-scheduler-strategy extra_buffer", {**NEMOTRON, "patches": ()},
      "0.5.13", "--mamba-scheduler-strategy extra_buffer", NEMOTRON),
     ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4", {**QWEN, "patches": ()}, "0.5.14", f"{EAGLE} 4", QWEN),
-    ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode", QWEN,
+    ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode", {**QWEN, "patches": ()},
      "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode --disable-radix-cache", QWEN),
     ("mamba.radix.nobuffer", "warning", "0.5.13.post1", f"{EAGLE} 4", NEMOTRON,
      "0.5.13.post1", f"{EAGLE} 4 --mamba-scheduler-strategy extra_buffer", QWEN),
