@@ -10,10 +10,6 @@ from pathlib import Path
 from _collection import ROOT
 
 
-class MarkerMissing(ValueError):
-    """A page lacks the markers for the generated text."""
-
-
 def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
     """Return the page with each part between ``<!-- NAME: begin … -->`` and ``<!-- NAME: end -->``."""
     for name, text in parts.items():
@@ -22,7 +18,7 @@ def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
         _text, end, tail = rest.partition(f"<!-- {name}: end -->")
         if not (begin and arrow and end):
             markers = f"<!-- {name}: begin --> and <!-- {name}: end -->"
-            raise MarkerMissing(f"{where} lacks the markers {markers}: add them where the text belongs")
+            raise ValueError(f"{where} lacks the markers {markers}: add them where the text belongs")
         page = f"{head}{begin}{opening}{arrow}{text}\n{end}{tail}"
     return page
 

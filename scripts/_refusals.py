@@ -29,10 +29,6 @@ WORDED = re.compile(r"(?P<reason>.+?[^.])\. (?P<remedy>.+) \[(?P<rule>\w+(?:\.\w
 VALUE = re.compile(r"\{\{ (?:[\w\[\]']+\.)*_*([a-z]\w*)(?:(?! if | else ).)*? \}\}", re.DOTALL)
 
 
-class NotInForm(ValueError):
-    """A message has no name, or says something under a condition."""
-
-
 def texts(node: Any) -> Iterator[str]:
     """Yield the message of every task that fails with one; raise KeyError if an assertion has none."""
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
@@ -43,7 +39,10 @@ def texts(node: Any) -> Iterator[str]:
 
 
 def message(text: str) -> Message | None:
-    """Return a message as the pages have it, None for one that shows findings; raise NotInForm for others."""
+    """Return a message as the pages have it, None for one that shows findings.
+
+    Raise ValueError for one that has no name, or that says something under a condition.
+    """
     if FINDINGS.fullmatch(text):
         return None
     parts = VALUE.split(text)  # Words and names of values, in turn
@@ -51,7 +50,7 @@ def message(text: str) -> Message | None:
     parts[1::2] = [f"{{{name}}}" for name in parts[1::2]]
     found = WORDED.fullmatch("".join(parts))
     if not found or "{{{{" in found[0]:
-        raise NotInForm(f"a reason, a remedy and [name] without conditions are needed: {text}")
+        raise ValueError(f"a reason, a remedy and [name] without conditions are needed: {text}")
     return Message(found["rule"], "error", found["reason"], found["remedy"])
 
 

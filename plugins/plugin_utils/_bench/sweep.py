@@ -309,31 +309,6 @@ def workload_findings(resolved: ResolvedProfile, workloads: Sequence[Mapping[str
     return found
 
 
-class _Cells:
-    """Resolves the cells of one sweep, and keeps the results and the mistakes of the file."""
-
-    def __init__(
-        self, profile: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], version: str, library: Library
-    ) -> None:
-        self.profile, self.workloads, self.version, self.library = profile, workloads, version, library
-        self.resolved: dict[str, ResolvedProfile] = {}
-        self.wrong: dict[str, Finding] = {}
-
-    def __call__(self, overlay: Mapping[str, Any]) -> Resolved:
-        findings = override_findings(serving_of(overlay)["overrides"], "")
-        key = ""
-        if not findings:
-            try:
-                key, resolved = line_of(self.profile, overlay, self.version, self.library)
-            except ValueError as error:
-                findings = [_finding("profile.override", overlay.get("preset"), error=error)]
-            else:
-                self.resolved[key] = resolved
-                findings = [*resolved.findings, *workload_findings(resolved, self.workloads)]
-        self.wrong |= {str(f): f for f in findings if f.rule in FILE_RULES and f.severity == "error"}
-        return Resolved(key, findings)
-
-
 def examine(sweep: Any, directories: Sequence[Path | str] = (), version: str = "") -> Examined:
     """Plan a sweep and return all findings; ``directories`` are the user's own directories of profiles.
 
@@ -350,14 +325,28 @@ def examine(sweep: Any, directories: Sequence[Path | str] = (), version: str = "
     unusable = {f.rule.partition(".")[2] for f in findings} & {*CELL_KEYS, "sweep"}
     if profile is None or unusable - {"sweep"}:
         return Examined(SweepPlan(str(name), []), {}, findings)
-    wrong = has_errors(findings)
-    cells = _Cells(profile, [] if wrong else sweep["workloads"], version, Library.load(directories))
-    only = {key: sweep[key] for key in CELL_KEYS if key in sweep}
-    planned = plan(only if wrong else sweep, cells)
-    findings += cells.wrong.values()
+    known, wrong, library = profile, has_errors(findings), Library.load(directories)
+    workloads = [] if wrong else sweep["workloads"]
+    profiles: dict[str, ResolvedProfile] = {}
+    mistakes: dict[str, Finding] = {}
+
+    def resolved(overlay: Mapping[str, Any]) -> Resolved:
+        found, key = override_findings(serving_of(overlay)["overrides"], ""), ""
+        if not found:
+            try:
+                key, line = line_of(known, overlay, version, library)
+            except ValueError as error:
+                found = [_finding("profile.override", overlay.get("preset"), error=error)]
+            else:
+                profiles[key], found = line, [*line.findings, *workload_findings(line, workloads)]
+        mistakes.update({str(f): f for f in found if f.rule in FILE_RULES and f.severity == "error"})
+        return Resolved(key, found)
+
+    planned = plan({key: sweep[key] for key in CELL_KEYS if key in sweep} if wrong else sweep, resolved)
+    findings += mistakes.values()
     if not findings and not planned.cells:
         findings.append(_finding("sweep.exclude", None))
     if not findings and not planned.count("run"):
         reasons = [Finding(**reason) for cell in planned.cells for reason in cell.reasons]
         findings += {str(f): f for f in reasons if f.severity == "error"}.values()
-    return Examined(planned, cells.resolved, findings)
+    return Examined(planned, profiles, findings)

@@ -121,8 +121,6 @@ class History:
     def __init__(self, catalogues: Iterable[Catalogue]) -> None:
         self.catalogues = sorted(catalogues, key=lambda c: c.version)
         self.defaults: dict[Version, dict[str, Any]] = {}
-        if not self.catalogues:
-            raise ValueError("there is no flag catalogue; " + MAKE_CATALOGUE)
 
     def release(self, name: str) -> str:
         """Return a release by its name; ``latest`` is the newest one with a catalogue."""

@@ -268,12 +268,6 @@ def two_digits(number: float) -> str:
     return f"{float(f'{number:.2g}'):,g}" if number < 1000 else f"{int(float(f'{number:.2g}')):,}"
 
 
-def available(total: float) -> tuple[float, float, float]:
-    """Return the least, the likely and the most memory of a GB10 that SGLang may find before the load (GiB)."""
-    least, likely, most = (max(total - taken, 1.0) for taken in (TAKEN_GIB[1], LIKELY_GIB, TAKEN_GIB[0]))
-    return least, likely, most
-
-
 def estimate(
     model: Model | None,
     context: Mapping[str, Any],
@@ -291,7 +285,7 @@ def estimate(
     if not unified:
         return _estimate(model, context, draft, unified, total, total, where)
     total = read or total
-    least, likely, most = available(total)
+    least, likely, most = (max(total - taken, 1.0) for taken in (TAKEN_GIB[1], LIKELY_GIB, TAKEN_GIB[0]))
     result, middle, best = (
         _estimate(model, context, draft, unified, total, given, where) for given in (least, likely, most)
     )

@@ -93,8 +93,8 @@ def facts_of(config: Mapping[str, Any], repo: str, source: str) -> dict[str, Any
         raise ValueError(f"{source}: it names no architecture. Give the config.json of the model's repository")
     text = config.get("text_config")
     text = text if isinstance(text, Mapping) else config
-    about = {"repo": repo, "architecture": str(architectures[0]), "evidence": "measured", "source": source}
-    facts: dict[str, Any] = dict(about)
+    facts: dict[str, Any] = {"repo": repo, "architecture": str(architectures[0])}
+    facts |= {"evidence": "measured", "source": source}
     for fact, names in NAMES.items():
         found = next((text[name] for name in names if isinstance(text.get(name), int)), None)
         if found:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import role_docs
-from _generated import MarkerMissing, with_parts
+from _generated import with_parts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,7 +52,7 @@ def test_defaults_are_shown_in_words(value: Any, expected: str) -> None:
 
 
 def test_a_page_without_generated_is_named() -> None:
-    with pytest.raises(MarkerMissing, match=r"page\.md lacks the markers"):
+    with pytest.raises(ValueError, match=r"page\.md lacks the markers"):
         with_parts("text\n", {"variables": "x"}, "page.md")
 
 
