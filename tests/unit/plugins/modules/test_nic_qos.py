@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that classes are set once, changed, and restored, also if a port no longer exists."""
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,6 +104,10 @@ def test_absent_restores_the_earlier_classes_and_deletes_the_saved_ones(machine:
     assert not (tmp_path / "qos.json").exists()
     assert not (tmp_path / "library/gb10").exists()
     assert call(machine, state="absent")["changed"] is False
+    machine.pfc["gone0"] = BEFORE["gone0"][0]
+    call(machine)
+    shutil.rmtree(tmp_path / "library")
+    assert call(machine, state="absent")["changed"], "somebody deleted the code before"
 
 
 def test_a_port_without_classes_stops_everything(machine: Machine) -> None:
