@@ -65,6 +65,7 @@ def test_the_measured_engines_are_those_of_cells_that_differ_in_their_command_li
 
 def test_the_line_of_a_cell_shows_position_time_and_the_best_cell() -> None:
     records = [result("a", "ok", took=240, rate=153.24), result("z", "garbage", took=240, rate=900)]
+    records.append({key: value for key, value in records[1].items() if key != "measurements"} | {"status": "crash"})
     line = progress_line("b", CELLS, records, 60)
     assert line == "cell 2 of 3: cell b; about 8 min left; best so far: c0-n8 153.2 tok/s (cell a)"
     assert progress_line("a", CELLS, [], 3600) == "cell 1 of 3: cell a; about 3.0 h left; best so far: nothing yet"
