@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Convert a command that starts SGLang, or a sparkrun recipe, to a profile that does the same.
 

@@ -1,5 +1,4 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Start SGLang's Model Gateway (sglang_router 0.3.2): start_gateway.py [--key-file=FILE] ARGUMENTS.
 
