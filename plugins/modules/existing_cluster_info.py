@@ -197,11 +197,6 @@ LISTS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
 }
 
 
-def level(namespace: Mapping[str, Any]) -> str:
-    """Return the Pod Security level that a namespace enforces; empty if it has no label."""
-    return str((namespace["metadata"].get("labels") or {}).get(_ENFORCE, ""))
-
-
 def read(cluster: Cluster, namespace: str) -> dict[str, Any]:
     """Return the values that the module documents; ``unread`` names what the API refused. Raise ClusterError."""
     unread: list[str] = []
@@ -220,13 +215,14 @@ def read(cluster: Cluster, namespace: str) -> dict[str, Any]:
     nodes = listed("nodes", "v1/nodes")
     lists = {name: [reduce(item) for item in listed(name, of)] for name, (of, reduce) in LISTS.items()}
     space = listed("namespace", "v1/namespaces", namespace)
+    labels = space[0]["metadata"].get("labels") or {} if space else {}
     return {
         "version": version,
         "distribution": distribution(version, nodes),
         "groups": sorted(groups),
         "nodes": [asdict(room) for room in rooms(nodes, [])],
         **lists,
-        "namespace": {"exists": bool(space), "level": level(space[0]) if space else ""},
+        "namespace": {"exists": bool(space), "level": str(labels.get(_ENFORCE, ""))},
         "unread": unread,
     }
 

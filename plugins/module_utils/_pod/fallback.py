@@ -136,7 +136,8 @@ def decide(settings: Settings, seen: Seen, status: Status) -> Status:
     gone = [name for name in serving.nodes if _gone_for(name, seen, absent) >= settings.after]
     if gone:
         named = ", ".join(gone)
-        fits = next((one for one in _others(settings, serving) if _is_usable(one, seen)), None)
+        others = (one for one in settings.choices[1:] if one is not serving)
+        fits = next((one for one in others if _is_usable(one, seen)), None)
         if fits:
             nodes = ", ".join(fits.nodes)
             message = f"preset {fits.preset} serves on {nodes}: gone for more than {settings.after:.0f} s: {named}"
@@ -172,11 +173,6 @@ def in_its_way(settings: Settings, status: Status) -> list[str]:
     others = (one for one in settings.choices if one is not serving)
     places = (place for one in others for place in zip(one.sets, one.nodes, strict=True))
     return [name for name, node in places if node in serving.nodes]
-
-
-def _others(settings: Settings, serving: Choice) -> list[Choice]:
-    """Return the fallback's sets of nodes that do not serve."""
-    return [one for one in settings.choices[1:] if one is not serving]
 
 
 def _gone_for(name: str, seen: Seen, absent: Mapping[str, float]) -> float:

@@ -270,7 +270,7 @@ def read_pod(name: str, pod: dict[str, Any]) -> Seen:
 
 
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
-KEPT_SETS = 30
+KEPT_SETS, KEPT_LINES = 30, 400
 SHOWN_LINES = 20
 # Lines of a rank's log of which the last one shows whether its start goes on: probes cause a line every few seconds.
 LAST_LINES = 50
@@ -286,10 +286,10 @@ class SupervisorApi(InPodApi):
         pod = self.find("GET", self.core(f"pods/{name}"))
         return Seen(name) if pod is None else read_pod(name, pod)
 
-    def log(self, name: str, lines: int, previous: bool) -> str:
+    def log(self, name: str, previous: bool) -> str:
         """Return the end of a pod's log, with ``previous`` that of the process before the running one."""
         # The sidecar, which repeats NCCL's lines, keeps running when the server restarts.
-        return self._log(name, SIDECAR, lines, False) + self._log(name, "sglang", lines, previous)
+        return self._log(name, SIDECAR, False) + self._log(name, "sglang", previous)
 
     def said(self, names: list[str]) -> list[str] | None:
         """Return the last line that each server's start wrote, or None if a log can't be read."""
@@ -305,9 +305,9 @@ class SupervisorApi(InPodApi):
         about = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": self.namespace, "uid": uid}
         self.record_event(about, reason, message, True, SUPERVISOR)
 
-    def _log(self, name: str, container: str, lines: int, previous: bool) -> str:
+    def _log(self, name: str, container: str, previous: bool) -> str:
         try:
-            return self._read_log(name, container, lines, previous)
+            return self._read_log(name, container, KEPT_LINES, previous)
         except (OSError, http.client.HTTPException) as error:
             return f"(no log: {error})\n"
 
@@ -315,18 +315,18 @@ class SupervisorApi(InPodApi):
         query = f"container={container}&tailLines={lines}&previous={str(previous).lower()}"
         return self.read("GET", self.core(f"pods/{name}/log?{query}")).decode(errors="replace")
 
-    def delete(self, name: str, grace: int) -> None:
+    def delete(self, name: str) -> None:
         """Delete a pod, which may be gone already."""
-        self.find("DELETE", self.core(f"pods/{name}"), {"gracePeriodSeconds": grace})
+        self.find("DELETE", self.core(f"pods/{name}"), {"gracePeriodSeconds": 10})
 
 
-def head_is_healthy(address: str, port: int, timeout: float) -> bool:
+def head_is_healthy(address: str, port: int) -> bool:
     """Request a token: 200 after about a second if all ranks produced it, 503 after 20 s if not.
 
     /health does the same, but always answers 200 with SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION=false.
     """
     try:
-        with HTTP.open(f"http://{address}:{port}/health_generate", timeout=timeout) as answer:
+        with HTTP.open(f"http://{address}:{port}/health_generate", timeout=25) as answer:
             return bool(answer.status == 200)
     except (OSError, http.client.HTTPException):
         return False
@@ -378,13 +378,13 @@ def explain(api: SupervisorApi, seen: list[Seen], options: argparse.Namespace) -
         say(f"the hang could not be told: {repr(error)[:200]}")
 
 
-def keep_logs(api: SupervisorApi, pods: list[str], directory: Path, lines: int, previous: bool = False) -> None:
+def keep_logs(api: SupervisorApi, pods: list[str], directory: Path, previous: bool = False) -> None:
     """Save and print the end of each pod's log: it is lost when the pod is deleted or its process crashes again.
 
     If the directory can't be written, only say so: the group has to restart in any case.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    texts = {name: api.log(name, lines, previous) for name in pods}
+    texts = {name: api.log(name, previous) for name in pods}
     for name, text in texts.items():
         say(f"last lines of {name}:\n" + "\n".join(f"    {line}" for line in text.splitlines()[-SHOWN_LINES:]))
     try:
@@ -410,10 +410,10 @@ def check(
     seen = [api.see(name) for name in pods]
     if restarted := crashed(seen, before):
         say(f"restarted by the kubelet: {', '.join(restarted)}")
-        keep_logs(api, restarted, options.logs, options.log_lines, previous=True)
+        keep_logs(api, restarted, options.logs, previous=True)
     healthy = None
     if all(pod.started for pod in seen):
-        healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
+        healthy = head_is_healthy(seen[0].address, options.port)
     work = work_done(seen[0].address, options.port) if healthy is not None else ""
     said = api.said([pod.name for pod in seen if not pod.started]) if is_starting(seen) else []
     why = decide(seen, healthy, history, limits, time.monotonic(), work, said)
@@ -421,10 +421,10 @@ def check(
         say(f"restarting the group: {why}")
         if options.evidence_port and hangs(seen, history):
             explain(api, seen, options)
-        keep_logs(api, pods, options.logs, options.log_lines)
+        keep_logs(api, pods, options.logs)
         # Rank 0 first: from SGLang 0.5.21 on a worker ignores SIGTERM until the head is gone.
         for name in pods:
-            api.delete(name, options.grace)
+            api.delete(name)
         pause = acted(history, limits, time.monotonic())
         say(f"all {len(pods)} ranks deleted; the next restart not before {pause:.0f} s")
 
@@ -456,15 +456,12 @@ def main() -> None:
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--live-port", required=True, type=int, help="of the page that says that checks go on")
     parser.add_argument("--interval", type=float, default=5)
-    parser.add_argument("--health-timeout", type=float, default=25)
     parser.add_argument("--stuck-after", type=float, default=Limits.stuck_after)
     parser.add_argument("--first-step-timeout", type=float, default=Limits.first_step)
     parser.add_argument("--start-timeout", type=float, default=Limits.start)
     parser.add_argument("--evidence-port", type=int, help="of the page with which a rank tells about a hang")
     parser.add_argument("--evidence-seconds", type=float, default=20)
-    parser.add_argument("--grace", type=int, default=10)
     parser.add_argument("--logs", type=Path, default=Path("/var/log/group"))
-    parser.add_argument("--log-lines", type=int, default=400)
     options = parser.parse_args()
     say(f"watching {'; '.join(map(', '.join, options.pods))}")
     limits = Limits(options.stuck_after, options.first_step_timeout, options.start_timeout)

@@ -27,17 +27,17 @@ def answered(connection: http.client.HTTPConnection, path: str, body: dict[str, 
     return response
 
 
-def generates(host: str, port: int, timeout: float) -> bool:
+def generates(port: int, timeout: float) -> bool:
     """Return whether the model generates text; without an answer it is assumed to."""
     with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
-        return bool(json.loads(fetch(host, port, "/model_info", min(timeout, 5))).get("is_generation", True))
+        return bool(json.loads(fetch(port, "/model_info", min(timeout, 5))).get("is_generation", True))
     return True
 
 
-def embed(host: str, port: int, timeout: float, words: int) -> dict[str, float]:
+def embed(port: int, timeout: float, words: int) -> dict[str, float]:
     """Return the tokens of one embedded text, tokens per second and the seconds of the request, as `measure` does."""
     started = time.monotonic()
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     body = {"model": "default", "input": " ".join(["count"] * words)}
     answer = json.loads(answered(connection, "/v1/embeddings", body).read())
     took = time.monotonic() - started
@@ -47,10 +47,10 @@ def embed(host: str, port: int, timeout: float, words: int) -> dict[str, float]:
     return {"tokens": tokens, "tokens_per_second": round(tokens / took, 2), "first_token_seconds": round(took, 3)}
 
 
-def chunks(host: str, port: int, timeout: float, tokens: int) -> Iterator[dict[str, Any]]:
+def chunks(port: int, timeout: float, tokens: int) -> Iterator[dict[str, Any]]:
     """Yield the chunks of one streamed completion; raise OSError or ValueError if they don't arrive in time."""
     deadline = time.monotonic() + timeout
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     body = {
         "model": "default",
         "prompt": "Count from one to one hundred.",
@@ -72,18 +72,18 @@ def text_of(chunk: dict[str, Any]) -> str:
     return str(((chunk.get("choices") or [{}])[0]).get("text") or "")
 
 
-def first_token(host: str, port: int, timeout: float) -> None:
+def first_token(port: int, timeout: float) -> None:
     """Return after the first token; raise ValueError if there is none."""
-    if not any(text_of(chunk) for chunk in chunks(host, port, timeout, 4)):
+    if not any(text_of(chunk) for chunk in chunks(port, timeout, 4)):
         raise ValueError("the stream ended without a token")
 
 
-def measure(host: str, port: int, timeout: float, tokens: int) -> dict[str, float]:
+def measure(port: int, timeout: float, tokens: int) -> dict[str, float]:
     """Return the number of tokens, tokens per second over the whole request, and seconds until the first token."""
     started = time.monotonic()
     first = last = 0.0
     made = 0
-    for chunk in chunks(host, port, timeout, tokens):
+    for chunk in chunks(port, timeout, tokens):
         if text_of(chunk):
             last = time.monotonic()
             first = first or last
@@ -97,9 +97,9 @@ def measure(host: str, port: int, timeout: float, tokens: int) -> dict[str, floa
     }
 
 
-def fetch(host: str, port: int, path: str, timeout: float) -> str:
+def fetch(port: int, path: str, timeout: float) -> str:
     """Return the body of a GET; raise OSError or ValueError."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     connection.request("GET", path)
     response = connection.getresponse()
     text = response.read().decode(errors="replace")
@@ -110,7 +110,6 @@ def fetch(host: str, port: int, path: str, timeout: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--timeout", type=float, default=20)
     parser.add_argument("--measure", type=int, metavar="TOKENS", help="time one stream and print the figures as JSON")
@@ -118,14 +117,14 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if options.get:
-            print(fetch(options.host, options.port, options.get, options.timeout))
+            print(fetch(options.port, options.get, options.timeout))
         elif options.measure:
-            timed = measure if generates(options.host, options.port, options.timeout) else embed
-            print(json.dumps(timed(options.host, options.port, options.timeout, options.measure)))
-        elif generates(options.host, options.port, options.timeout):
-            first_token(options.host, options.port, options.timeout)
+            timed = measure if generates(options.port, options.timeout) else embed
+            print(json.dumps(timed(options.port, options.timeout, options.measure)))
+        elif generates(options.port, options.timeout):
+            first_token(options.port, options.timeout)
         else:
-            embed(options.host, options.port, options.timeout, 4)
+            embed(options.port, options.timeout, 4)
     except (OSError, ValueError, http.client.HTTPException) as error:
         print(f"not ready: {error}", file=sys.stderr)
         return 1

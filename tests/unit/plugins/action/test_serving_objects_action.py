@@ -157,7 +157,7 @@ def test_the_switch_gets_its_settings_and_its_program_and_starts_again_with_anot
     assert given.main.nodes == ("spark1", "spark2", "spark3", "spark4")
     assert given.choice("f2-1").sets == ("gemma-4-31b-it-f2-1-0", "gemma-4-31b-it-f2-1-1")
     code = objects["ConfigMap", "gemma-4-31b-it-fallback-code"]["data"]
-    assert {path.partition("-")[2].partition("-")[0] for path in code} == {"_kube", "_pod"}
+    assert {path.partition("-")[2].partition("-")[0] for path in code} == {"_common", "_kube", "_pod"}
     assert {"gb10-_pod-fallback.py", "gb10-_pod-supervise.py"} < set(code)
     monkeypatch.setattr(serving_objects, "_programs", lambda *names: {"gb10/x.py": " ".join(names)})
     other = with_fallback()["Deployment", "gemma-4-31b-it-fallback"]["spec"]["template"]

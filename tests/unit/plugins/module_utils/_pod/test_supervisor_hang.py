@@ -326,22 +326,20 @@ def test_a_group_that_hangs_is_asked_before_its_pods_are_deleted(
         def see(self, name: str) -> supervise.Seen:
             return replace(SEEN[0], name=name, address=name, incarnation=f"{name}/0", **change)
 
-        def log(self, name: str, lines: int, previous: bool) -> str:
+        def log(self, name: str, previous: bool) -> str:
             assert not previous
-            return f"{name} {lines}"
+            return name
 
-        def delete(self, name: str, grace: int) -> None:
+        def delete(self, name: str) -> None:
             done.append(name)
 
     monkeypatch.setattr(supervise, "explain", lambda _api, seen, _options: done.append(f"asked {len(seen)}"))
     monkeypatch.setattr(supervise, "head_is_healthy", lambda address, *_words: address != "g-0-0")
     monkeypatch.setattr(supervise, "work_done", lambda *_words: work)
     history = supervise.History(stuck_since=-1e9, incarnations=("g-0-0/0", "g-1-0/0"))
-    options = argparse.Namespace(
-        evidence_port=port, port=1, health_timeout=1, logs=tmp_path, log_lines=9, grace=1, evidence_seconds=1
-    )
+    options = argparse.Namespace(evidence_port=port, port=1, logs=tmp_path, evidence_seconds=1)
     before = {"g-0-0": "g-0-0/0", "g-1-0": "g-1-0/0"}
     supervise.check(Group(), ["g-0-0", "g-1-0"], history, before, options, supervise.Limits())  # type: ignore[arg-type]
     assert done == acts
     assert ("restarting the group: " in capsys.readouterr().out) is bool(acts)
-    assert sorted(path.read_text() for path in tmp_path.iterdir()) == ["g-0-0 9", "g-1-0 9"] * bool(acts)
+    assert sorted(path.read_text() for path in tmp_path.iterdir()) == ["g-0-0", "g-1-0"] * bool(acts)

@@ -52,7 +52,7 @@ def test_a_head_whose_answer_is_no_http_is_not_healthy(error: Exception, monkeyp
         raise error
 
     monkeypatch.setattr(supervise.HTTP, "open", answer)
-    assert supervise.head_is_healthy("10.0.0.1", 30000, 25) is False
+    assert supervise.head_is_healthy("10.0.0.1", 30000) is False
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (204, False)])
@@ -64,38 +64,38 @@ def test_only_200_is_the_answer_of_a_healthy_head(status: int, healthy: bool, mo
         return made
 
     monkeypatch.setattr(supervise.HTTP, "open", answer)
-    assert supervise.head_is_healthy("10.0.0.1", 30000, 25) is healthy
+    assert supervise.head_is_healthy("10.0.0.1", 30000) is healthy
 
 
 class Api:
     """Logs without a cluster."""
 
-    def log(self, name: str, lines: int, previous: bool) -> str:
-        return f"{name} {lines} {previous}\n"
+    def log(self, name: str, previous: bool) -> str:
+        return f"{name} {previous}\n"
 
 
 def test_logs_are_kept_but_not_for_ever(tmp_path: Path) -> None:
     for n in range(supervise.KEPT_SETS + 2):
         (tmp_path / f"20260101T0000{n:02}Z-g-0-0.log").write_text("old", encoding="utf-8")
-    supervise.keep_logs(Api(), ["g-0-0", "g-1-0"], tmp_path, 9)
+    supervise.keep_logs(Api(), ["g-0-0", "g-1-0"], tmp_path)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert len({name.partition("-")[0] for name in kept}) == supervise.KEPT_SETS
-    assert (tmp_path / kept[-1]).read_text(encoding="utf-8") == "g-1-0 9 False\n"
+    assert (tmp_path / kept[-1]).read_text(encoding="utf-8") == "g-1-0 False\n"
 
 
 def test_a_crash_keeps_the_log_of_the_process_that_died(tmp_path: Path) -> None:
-    supervise.keep_logs(Api(), ["g-1-0"], tmp_path, 9, previous=True)
+    supervise.keep_logs(Api(), ["g-1-0"], tmp_path, previous=True)
     (kept,) = tmp_path.iterdir()
-    assert kept.read_text(encoding="utf-8") == "g-1-0 9 True\n"
+    assert kept.read_text(encoding="utf-8") == "g-1-0 True\n"
 
 
 def test_a_log_that_cannot_be_kept_is_reported_and_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    supervise.keep_logs(Api(), ["g-1-0"], tmp_path / "gone", 9)
+    supervise.keep_logs(Api(), ["g-1-0"], tmp_path / "gone")
     said = capsys.readouterr().out
     assert "can't be saved" in said
-    assert "g-1-0 9" in said
+    assert "g-1-0 False" in said
 
 
 def test_only_ranks_that_load_are_asked_for_their_last_lines_and_one_that_crashed_for_those_before(
@@ -111,10 +111,10 @@ def test_only_ranks_that_load_are_asked_for_their_last_lines_and_one_that_crashe
             asked.extend(names)
             return ["shard 1"]
 
-    history, options = supervise.History(), argparse.Namespace(logs=tmp_path, log_lines=9)
+    history, options = supervise.History(), argparse.Namespace(logs=tmp_path)
     supervise.check(Loading(), ["g-0-0", "g-1-0"], history, {}, options, supervise.Limits())
     assert (asked, history.said) == (["g-1-0"], ["shard 1"])
-    assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["g-1-0 9 True\n"]
+    assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["g-1-0 True\n"]
 
 
 @pytest.mark.parametrize("error", [*ERRORS, ValueError("no JSON")])
@@ -178,13 +178,13 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     api = supervise.SupervisorApi("s", 15, tmp_path)
     assert api.see("g-0-0").incarnation == "u/0"
     assert api.see("g-1-0") == supervise.Seen("g-1-0")
-    api.delete("g-1-0", 10)
+    api.delete("g-1-0")
     assert opener.asked[-1] == ("DELETE", "g-1-0", b'{"gracePeriodSeconds": 10}')
-    assert api.log("g-0-0", 5, True).endswith("last line\n")
-    assert "no log: HTTP Error 404" in api.log("g-0-0", 5, True)
+    assert api.log("g-0-0", True).endswith("last line\n")
+    assert "no log: HTTP Error 404" in api.log("g-0-0", True)
     assert [path for _method, path, _data in opener.asked[-2:]] == [
-        "g-0-0/log?container=transport&tailLines=5&previous=false",
-        "g-0-0/log?container=sglang&tailLines=5&previous=true",
+        "g-0-0/log?container=transport&tailLines=400&previous=false",
+        "g-0-0/log?container=sglang&tailLines=400&previous=true",
     ]
     assert api.said(["g-0-0"]) == ["last line"]
     assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=50&previous=false"
@@ -561,5 +561,4 @@ def test_the_program_watches_the_groups_of_its_command(
     port, namespace, options, told, _pulse = started
     assert (port, namespace, options.port, told) == (9, "s", 1, limits)
     assert (options.pods, options.evidence_port) == ([["g-0-0", "g-1-0"], ["f-0-0"]], evidence_port)
-    assert (options.interval, options.health_timeout, options.evidence_seconds) == (5, 25, 20)
-    assert (options.grace, options.log_lines, options.logs) == (10, 400, Path("/var/log/group"))
+    assert (options.interval, options.evidence_seconds, options.logs) == (5, 20, Path("/var/log/group"))
