@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -20,7 +21,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, clip
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .._controller.data import Rules
+from .._controller.data import Rules, read_yaml
 from .argv import parse_flags
 from .catalogue import Catalogue, Parsed, key_of, translate
 from .check import Knowledge, check, serve_argv
@@ -524,48 +525,12 @@ def _profile(
     return profile
 
 
-KEYS: dict[str, tuple[str, str]] = {
-    "name": ("", ""),
-    "description": ("", "one line about it"),
-    "model": ("organisation/name on the hub", ""),
-    "model.revision": ("branch, tag or commit; if it is not set, the newest commit of the default branch", "main"),
-    "model.arch": ("architectures[0] of config.json; many rules need it", "Qwen3MoeForCausalLM"),
-    "model.quantization": ("quant_method of config.json", "modelopt_fp4"),
-    "model.weights_gb": ("size of the weight files in GB (10^9 bytes), for the memory estimate", "60"),
-    "sglang_version": ("the release for which the flags are written; for other releases they are translated", ""),
-    "images": ("pin an image by its digest (name@sha256:...) as soon as you know it", ""),
-    "topology": ("tp x pp is the number of GPUs of all nodes, one per DGX Spark; ep must divide tp", ""),
-    "server_args": ("flags of sglang.launch_server with underscores, without sizes, addresses and ports", "{}"),
-    "server_args.context_length": ("", "32768"),
-    "server_args.mem_fraction_static": ("the GPU shares its memory with the system", "0.80"),
-    "server_args.moe_runner_backend": ("NVFP4 experts need this from 0.5.16 on, if quantization is not set to "
-                                       "modelopt_fp4", "flashinfer_cutlass"),
-    "env": ("environment variables of the server; write numbers in quotes", "{}"),
-    "patches": ("patches of the installed SGLang; each is applied only if the release needs it", "[sm121-jit-arch]"),
-    "sampling": ("defaults for requests that do not set these values", "{temperature: 0.6, top_p: 0.95}"),
-    "hardware": ("hardware of the nodes", "gb10"),
-    "swap_gib": ("swap in GiB that each node needs while the weights load", "48"),
-    "stuck_after": ("seconds without a token, while requests run, after which a warm head is stuck", "300"),
-    "status": ("untested, measured or broken; the last two need a source", ""),
-    "source": ("", "origin of the settings and numbers"),
-    "verified": ("longest prompt with right answers", "{tokens: 32768, by: person and date, image: name of the image}"),
-    "default_preset": ("", ""),
-    "presets": ("a preset changes the profile for one purpose; mappings are merged, and null removes a key", ""),
-    "presets.long-context": ("", "{description: One user, server_args: {context_length: 131072}}"),
-    "presets.measured": ("results of a preset, with source and method", "{description: As above, expected: {source: "
-                         "person and hardware, method: sum of all requests, results: [{concurrency: 1, "
-                         "tokens_per_second: 25.0}]}}"),
-    "notes": ("other remarks", "[Thinking is on unless a request switches it off.]"),
-}  # fmt: skip
-"""Each key of a profile with what is written above it, and an example that is offered if the key is not set."""
-
-
 def commented(profile: Mapping[str, Any], missing: Sequence[str]) -> str:
     """Return a profile as YAML with a comment for each key, and with what it does not have of its source."""
     lines = ["---", "# docs/profiles.md describes every key."]
     if missing:
         lines += ["# Left out of the source, because:", *(f"#   {line}" for line in missing)]
-    for key, (comment, example) in KEYS.items():
+    for key, (comment, example) in read_yaml(Path(__file__).with_name("keys.yml")).items():
         parent, _dot, name = key.rpartition(".")
         indent, holder = ("  ", profile.get(parent) or {}) if parent else ("", profile)
         if parent and name in holder:
