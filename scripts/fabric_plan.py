@@ -105,13 +105,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inventory", help="inventory file or directory, or - for `ansible-inventory --list`")
     parser.add_argument("--json", action="store_true", help="print an object with plan and findings")
-    parser.add_argument(
-        "--totalvfs",
-        type=int,
-        default=4,
-        metavar="N",
-        help="VFs assumed for each PF where gb10_pf_totalvfs isn't declared (default: 4, as documented for GB10)",
-    )
     options = parser.parse_args(arguments)
     try:
         variables, findings = needed(read_inventory(options.inventory))
@@ -119,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"fabric_plan: {error}", file=sys.stderr)
         return 2
     for values in variables.values():
-        values.setdefault("gb10_assumed_vf_count", options.totalvfs)
+        values.setdefault("gb10_assumed_vf_count", 4)  # as documented for GB10, if gb10_pf_totalvfs isn't declared
     plan, found = plan_fabric(variables)
     findings += found
     if options.json:

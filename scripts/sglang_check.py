@@ -29,6 +29,7 @@ sys.path.insert(0, IMPORT_ROOT)
 import _sglang_environment
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import sort_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check, clean_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import Estimate, estimate
@@ -47,7 +48,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import
     read_facts,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
 SAYS = {"accepted": "accepts it", "refused": "refuses it: ", "unknown": "could not be asked: "}
 
 
@@ -75,9 +75,6 @@ def options() -> argparse.ArgumentParser:
         help="changes that the image has beyond its version, such as sglang#24436",
     )
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="environment of the server")
-    parser.add_argument(
-        "--profiles", type=Path, default=ROOT / "plugins" / "profiles", help="directory of catalogue and rules"
-    )
     parser.add_argument(
         "--dir",
         action="append",
@@ -147,11 +144,11 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Esti
     setting = Setting(
         gpu=asked.gpu, gpus_per_node=asked.gpus_per_node, carries=tuple(asked.carries), env=environment(asked.env)
     )
-    models = dict(load_models(asked.profiles / "models", *(directory / "models" for directory in asked.dir)))
+    models = dict(load_models(PROFILES / "models", *(directory / "models" for directory in asked.dir)))
     for name, file in config_files(asked, argv).values():
         known = find(models, name)
         models[name.lower()] = Model(**(asdict(known) if known else {}) | read_facts(file, name))
-    knowledge = Knowledge.load(asked.profiles, *asked.dir)
+    knowledge = Knowledge.load(PROFILES, *asked.dir)
     return judge_line(knowledge, models, knowledge.history.release(asked.sglang), argv, given, setting)
 
 

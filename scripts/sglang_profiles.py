@@ -6,14 +6,12 @@
     scripts/sglang_profiles.py                             every preset on every version, as a table
     scripts/sglang_profiles.py --sglang latest --reasons    one version, with every error and warning
     scripts/sglang_profiles.py --memory glm-4.7             memory of one GPU, on the release of each preset
-    scripts/sglang_profiles.py --json glm-4.7               one profile as JSON, memory included
 
 Exits 0 when every preset is accepted on the version for which it was written, except those of status broken; else 1;
 2 if a file is invalid or the arguments are wrong.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,19 +56,12 @@ class Cell:
     status: str
     argv: tuple[str, ...]
     findings: tuple[Finding, ...]
-    changes: tuple[str, ...]
     memory: Mapping[str, Any]
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Return short reasons why the preset is refused."""
         return tuple(f"{f.key}: {f.reason} [{f.rule}]" for f in self.findings if f.severity == "error")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        names = ("profile", "preset", "sglang", "state", "status", "argv", "reasons", "changes", "memory")
-        plain = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
-        return plain | {"findings": [finding.as_dict() for finding in self.findings]}
 
 
 def presets_of(profile: Mapping[str, Any]) -> list[str]:
@@ -92,7 +83,7 @@ def judge_cell(profile: Mapping[str, Any], preset: str, sglang: str, library: Li
 
 def _cell(resolved: ResolvedProfile) -> Cell:
     said = tuple(f for f in resolved.findings if f.severity != "info" or f.rule in SAID)
-    moved = [f"{f.key}: {f.reason}" for f in resolved.findings if f.rule == "translate.changed"]
+    moved = any(f.rule == "translate.changed" for f in resolved.findings)
     return Cell(
         profile=resolved.name,
         preset=resolved.preset,
@@ -101,7 +92,6 @@ def _cell(resolved: ResolvedProfile) -> Cell:
         status=resolved.status,
         argv=tuple(resolved.argv),
         findings=said,
-        changes=tuple(moved),
         memory=resolved.memory,
     )
 
@@ -215,23 +205,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--memory", action="store_true", help="estimate the memory of one GPU, by default on the release of each preset"
     )
-    parser.add_argument("--json", action="store_true", help="answer as JSON")
     asked = parser.parse_args(argv)
-    own_only = asked.memory and not (asked.json or asked.reasons)
     invalid: dict[str, str] = {}
     try:
         profiles, invalid = read_all(asked.names or list(find_profiles(asked.dir)), asked.dir)
         library = Library.load(asked.dir)
         versions = [library.knowledge.history.release(name) for name in asked.sglang]
-        cells = matrix(profiles, library, versions, asked.preset, own=own_only)
+        cells = matrix(profiles, library, versions, asked.preset, own=asked.memory and not asked.reasons)
     except ValueError as problem:
         print(*invalid.values(), problem, sep="\n", file=sys.stderr)
         return 2
     own = {(str(one["name"]), preset): own_release(one, preset) for one in profiles for preset in presets_of(one)}
     wrong = surprises(cells, own)
-    if asked.json:
-        print(json.dumps([cell.as_dict() for cell in cells], indent=1))
-    elif asked.memory:
+    if asked.memory:
         print(memory(cells))
     elif cells:
         print(table(cells, invalid))

@@ -115,7 +115,6 @@ NO_CONFIGS = ("", "[]", "{}", '{"architectures": []}')
         (["--", *GOOD], "--sglang"),
         (["--sglang", "0.5.23", "--gpus-per-node", "0", "--", *GOOD], "at least one GPU"),
         (["--sglang", "0.5.23", "--env", "X", "--", *GOOD], "KEY=VALUE"),
-        (["--sglang", "0.5.23", "--profiles", "/nowhere", "--", *GOOD], "no flag catalogue"),
         (["--sglang", "0.5.23", "--gpu", "tpu", "--", *GOOD], "invalid choice"),
         (["--sglang", "0.5.23", "--dir", "/nowhere", "--", *GOOD], "/nowhere is not a directory"),
         *(

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the command line of scripts/sglang_profiles.py."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -29,10 +28,7 @@ def test_memory_is_shown_once_for_presets_with_the_same_memory() -> None:
 def test_one_preset_on_one_release() -> None:
     done = run("--memory", "--preset", "winner", "--sglang", "latest", "glm-4.7")
     assert done.stdout.startswith(f"glm-4.7 on {LATEST}, one GPU: winner\n  available before the load: ")
-    cells = json.loads(run("--json", "--preset", "winner", "--sglang", LATEST, "glm-4.7").stdout)
-    assert [cell["preset"] for cell in cells] == ["winner"]
-    assert cells[0]["memory"]["lines"] == [line.strip() for line in done.stdout.splitlines()[1:]]
-    assert cells[0]["memory"]["weights_gib"] == 50.3
+    assert " = 50.3 GiB" in done.stdout
 
 
 def test_a_preset_that_failed_elsewhere_is_not_called_ok() -> None:
