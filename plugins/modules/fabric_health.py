@@ -71,7 +71,7 @@ RULES = Rules(
     {
         "health.link": Rule(
             "the link went down or came up this many times since the previous run",
-            "Reseat or replace the cable, unless somebody unplugged it.",
+            "Reseat or replace the cable, unless somebody unplugged it, restarted the other end or changed the port.",
             severity="warning",
         ),
         "health.speed": Rule(

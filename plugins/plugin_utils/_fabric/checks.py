@@ -55,11 +55,13 @@ def _overlap(one: Network, other: Network) -> bool:
 
 def _check_blocks(fabric: Fabric) -> Iterator[Finding]:
     for rail, key, block in _blocks(fabric):
-        if block.is_multicast or block.is_loopback or block.is_link_local or block.is_unspecified or block.is_reserved:
-            yield _of_rail("fabric.network.special", rail, key, block)
-        elif isinstance(block, IPv6Network):
+        if isinstance(block, IPv6Network):
             if not block.subnet_of(_ULA):
                 yield _of_rail("fabric.network6.not_ula", rail, key, block)
+        elif (
+            block.is_multicast or block.is_loopback or block.is_link_local or block.is_unspecified or block.is_reserved
+        ):
+            yield _of_rail("fabric.network.special", rail, key, block)
         elif not (block.is_private or block.subnet_of(_SHARED)):
             yield _of_rail("fabric.network.public", rail, key, block)
 

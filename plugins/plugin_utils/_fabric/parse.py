@@ -60,7 +60,8 @@ class Reader:
     def network(self, key: str, value: Any, where: str = "", rule: str = "network") -> IPv4Network | IPv6Network | None:
         """Return the network in ``value``, or None after adding a finding about it."""
         text = str(value)
-        if _LEADING_ZERO.search(text):
+        # Leading zeros of IPv6 are usual, and for network6 any IPv4 network is wrong.
+        if ":" not in text and rule != "network6" and _LEADING_ZERO.search(text):
             self.add(f"fabric.{rule}.leading_zero", value, where, key=key)
             return None
         if "/" not in text:

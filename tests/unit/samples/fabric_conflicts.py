@@ -188,6 +188,9 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("nad.collision", last_pf("enP1s0f1np0")),
     ("nad.name", last_pf("enp1_0f0np0")),
     ("nad.length", all_of(rail(0, name="r" * 42), last_pf("enp101s0f1abc", "r" * 42))),
+    # Leading zeros of IPv6 are no fault, and an IPv4 network here is wrong with or without them.
+    ("network6.not_ula", rail(0, network6="0200::/48")),
+    ("network6.invalid", rail(0, network6="010.1.0.0/16")),
 ]
 # a collision needs another host on a PF whose name differs only in case
 PARTNERS: dict[str, Break] = {
