@@ -90,7 +90,7 @@ def load(path: Path) -> Report:
     if not path.is_file():
         raise FileNotFoundError("the file does not exist")
     if path.suffix == ".jsonl":
-        return from_records(path.stem, journal.read(path).records)
+        return from_records(path.stem, journal.read(path))
     table = yaml.safe_load(path.read_text(encoding="utf-8"))
     if "profile" not in table:
         return from_published(table)

@@ -22,10 +22,9 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the table; failed if a row is worse or missing."""
-        reports = []
-        for side in ("before", "after"):
-            reports.append(from_records(Path(options[side]).stem, existing_journal(options[side])))
-        rows = regressions(reports[0], reports[1], options["tolerance"])
+        paths = options["before"], options["after"]
+        before, after = (from_records(Path(path).stem, existing_journal(path)) for path in paths)
+        rows = regressions(before, after, options["tolerance"])
         bad = [r for r in rows if r["verdict"] in ("worse", "missing")]
         nothing = [f"There is nothing to compare: no healthy cell in {options['before']}. Measure it again."]
         lines = comparison_lines(rows) if rows else nothing

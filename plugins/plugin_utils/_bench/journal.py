@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,6 @@ from .._controller.data import COLLECTION, SWEEPS, read_yaml
 
 class JournalDamaged(ValueError):
     """A line other than an unfinished last one does not match its checksum, because of an edit or a disk error."""
-
-
-@dataclass
-class Journal:
-    """The records that were read, and the number of bytes in an unfinished last line, which is ignored."""
-
-    records: list[dict[str, Any]] = field(default_factory=list)
-    torn_bytes: int = 0
 
 
 def _checksum(record: dict[str, Any]) -> str:
@@ -45,22 +37,19 @@ def encode(record: dict[str, Any]) -> bytes:
 def append(path: Path, record: dict[str, Any]) -> None:
     """Write one record to the disk before returning; remove an unfinished last line of an earlier crash first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    torn = read(path).torn_bytes if path.exists() else 0
+    whole = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
     with path.open("ab") as log:
-        if torn:
-            log.truncate(path.stat().st_size - torn)
+        log.truncate(whole)
         log.write(encode(record))
         log.flush()
         os.fsync(log.fileno())
 
 
-def read(path: Path) -> Journal:
+def read(path: Path) -> list[dict[str, Any]]:
     """Return every complete record. Raises JournalDamaged, naming the line, if a line does not match its checksum."""
-    journal = Journal()
+    records = []
     data = path.read_bytes() if path.exists() else b""
-    lines = data.split(b"\n")
-    journal.torn_bytes = len(lines.pop())
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
             record = json.loads(line)
             given = record.pop("sha256")
@@ -70,8 +59,8 @@ def read(path: Path) -> Journal:
             ) from error
         if given != _checksum(record):
             raise JournalDamaged(f"{path}:{number}: the checksum does not match. Restore the file or move it away.")
-        journal.records.append(record)
-    return journal
+        records.append(record)
+    return records
 
 
 def collection_version(root: Path = COLLECTION) -> str:
@@ -92,7 +81,7 @@ def commit(root: Path = COLLECTION) -> str:
 def read_journal(path: str | Path) -> list[dict[str, Any]]:
     """Return the records of a sweep's journal; none if it does not exist. Raise AnsibleActionFail if it is damaged."""
     try:
-        return read(Path(path)).records
+        return read(Path(path))
     except JournalDamaged as error:
         raise AnsibleActionFail(str(error)) from error
 

@@ -263,9 +263,7 @@ class ResolvedProfile:
     env: dict[str, str]
     topology: dict[str, int]
     patches: list[dict[str, Any]]
-    sampling: dict[str, Any]
     status: str
-    expected: dict[str, Any]
     findings: list[Finding]
     hardware: str = "gb10"
     memory: dict[str, Any] = field(default_factory=dict)
@@ -389,9 +387,7 @@ def resolve(
         env=env,
         topology=topology,
         patches=patches,
-        sampling=dict(merged.get("sampling") or {}),
         status=str(merged.get("status") or "untested"),
-        expected=dict(merged.get("expected") or {}),
         findings=sort_findings({str(finding): finding for finding in findings}.values()),
         hardware=hardware,
         memory=memory.as_dict(),
