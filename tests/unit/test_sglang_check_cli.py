@@ -185,7 +185,6 @@ def test_own_facts_rules_and_releases_are_used(tmp_path: Path) -> None:
     (tmp_path / "models" / "mine.json").write_text(json.dumps(facts))
     rule = {"id": "mine.rule", "severity": "error", "when": "arch == 'NemotronHForCausalLM'", "key": "model_path"}
     rule |= {"reason": "it fails here", "remedy": "Do not", "source": "seen here", "evidence": "measured"}
-    rule["sglang"] = "runs"
     (tmp_path / "rules.json").write_text(json.dumps({"rules": [rule]}))
     release = json.loads((ROOT / "plugins/profiles/catalogue/0.5.23.json").read_text()) | {"sglang": "0.5.99"}
     (tmp_path / "catalogue" / "0.5.99.json").write_text(json.dumps(release))

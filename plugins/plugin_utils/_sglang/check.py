@@ -288,8 +288,6 @@ class Report:
     findings: list[Finding]
     translated: list[str]
     context: Mapping[str, Any]
-    values: Mapping[str, Any]
-    env: Mapping[str, str]
     published: list[str]
 
     @property
@@ -340,8 +338,6 @@ def check(
         findings=sort_findings(replace(finding, where=where or finding.where) for finding in findings),
         translated=translated,
         context=context,
-        values=meant.values,
-        env=setting.env,
         published=evidence.lines,
     )
 

@@ -422,7 +422,6 @@ class Rule:
     verified: str | None = None
     flags: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
-    sglang: str = ""
     tried: tuple[int, int] = (0, 0)
     lifted_by: tuple[str, ...] | None = None
 
