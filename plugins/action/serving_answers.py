@@ -78,7 +78,9 @@ class ActionModule(ControllerAction):
             return {"changed": False} | failed(
                 screen, f"answers-{instance}", details, task_vars, self._templar.template
             )
-        done = f"{len(asking.right)} of {len(asking.right)} answers are right, the longest to {asking.longest} tokens."
+        right, weak = len(asking.right), asking.weak
+        done = f"{right} of {right + weak} answers are right, the longest to {asking.longest} tokens."
+        done += f" The model answers {weak} of these questions wrongly alone too." if weak else ""
         tell(done)
         return {"changed": False, "msg": done, "answers": asking.right}
 

@@ -87,13 +87,17 @@ def arguments(argv: Sequence[str]) -> Json:
 
 @dataclass
 class Asking:
-    """The rounds of questions for one group. ``ask`` sends the questions of a round at the same time."""
+    """The rounds of questions for one group. ``ask`` sends the questions of a round at the same time.
+
+    ``weak`` answers are wrong, and so are those of the model to the same questions alone.
+    """
 
     args: Mapping[str, Any]
     full: bool
     ask: Callable[[Sequence[Question]], Sequence[Mapping[str, Any]]]
     right: list[Json] = field(default_factory=list)
     asked: int = 0
+    weak: int = 0
     longest: int = 0
     _row_tokens: float = ROW_TOKENS
 
@@ -106,6 +110,7 @@ class Asking:
             wrong = [each for each in failed if not self._is_weak(each)]
             if wrong:
                 return wrong
+            self.weak += len(failed)
             for question, answer in pairs:
                 if any(each.question is question for each in failed):
                     continue

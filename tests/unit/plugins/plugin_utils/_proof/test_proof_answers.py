@@ -131,6 +131,7 @@ def test_a_model_that_adds_wrongly_alone_too_is_no_broken_server(together: str, 
 
     asking, _model, wrong = asked(model=Weak())
     assert [each.question.about for each in wrong] == about
+    assert asking.weak == (0 if about else 4)
     assert all("streams" not in right["kind"] for right in asking.right)
 
 
