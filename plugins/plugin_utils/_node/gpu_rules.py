@@ -168,7 +168,7 @@ _NEEDED = {
     "runtime_memlock": "the memlock limit of its container runtime",
 }
 GPU_NODE_RULES: Mapping[str, Find] = {
-    "preflight.facts.unknown": lambda host: find_unknown(host, _NEEDED),
+    "preflight.facts.unread": lambda host: find_unknown(host, _NEEDED),
     "preflight.gpu.no_driver": lambda host: fault_if(host.known["gpu_driver"] is None, None),
     "preflight.gpu.no_runtime": lambda host: fault_if(
         host.known["gpu_driver"] is not None and host.known["gpu_runtime"] is None, None

@@ -53,12 +53,12 @@ def within(*path: Any, value: Any) -> Damage:
 
 # What a host may lack or send, and the rule that must say so.
 ODD: dict[str, tuple[Damage, str]] = {
-    "no systemd": (no_systemd, "preflight.facts.unknown"),
+    "no systemd": (no_systemd, "preflight.facts.unread"),
     "systemd knows one unit": (
         within("network_services", value={"NetworkManager.service": {"ActiveState": "active"}}),
         "preflight.network.manager",
     ),
-    "no services": (sets(network_services={}), "preflight.facts.unknown"),
+    "no services": (sets(network_services={}), "preflight.facts.unread"),
     "no driver": (sets(gpu_driver=None, gpus=None, gpu_runtime=None), "preflight.gpu.no_driver"),
     "no GPU": (sets(gpus=[]), "preflight.gpu.none"),
     "no sysfs": (no_sysfs, "preflight.cgroup.unknown"),
