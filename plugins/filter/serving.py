@@ -60,9 +60,8 @@ def serving_rights(
 
 def existing_cluster(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     """Return what of an existing cluster is used, and what it lacks."""
-    report = obstacles.judge(found, obstacles.Wanted(**wanted))
-    used = [f"used: {line}" for line in report.used]
-    return {"text": "\n".join([*used, *report.unknown]), "findings": findings.as_dicts(report.findings)}
+    lines, said = obstacles.judge(found, obstacles.Wanted(**wanted))
+    return {"text": "\n".join(lines), "findings": findings.as_dicts(said)}
 
 
 def summary_lines(

@@ -205,17 +205,11 @@ class Wanted:
     theirs: bool = False
 
 
-@dataclass(frozen=True)
-class Report:
-    """``used`` and ``unknown`` are sentences; the findings are errors for what is missing, and remarks."""
+def judge(found: Mapping[str, Any], wanted: Wanted) -> tuple[list[str], list[Finding]]:
+    """Compare a cluster, as module existing_cluster_info returns it, with what is wanted.
 
-    used: list[str]
-    unknown: list[str]
-    findings: list[Finding]
-
-
-def judge(found: Mapping[str, Any], wanted: Wanted) -> Report:
-    """Compare a cluster, as module existing_cluster_info returns it, with what is wanted."""
+    Return sentences about what is used and what is unknown, and errors for what is missing, and remarks.
+    """
     findings = [
         *_nodes(found, wanted),
         *(_multus(found, wanted) if wanted.networks else ()),
@@ -233,10 +227,11 @@ def judge(found: Mapping[str, Any], wanted: Wanted) -> Report:
         or any(_has(each, _POLICIES) for each in found["daemon_sets"])
     ):
         findings.append(_finding("existing.policies.unknown", None))
-    unknown = [f"The kubeconfig may not read {name.replace('_', ' ')}, so they were not checked." for name in unread]
+    lines = [f"used: {line}" for line in _used(found)]
+    lines += [f"The kubeconfig may not read {name.replace('_', ' ')}, so they were not checked." for name in unread]
     if wanted.networks and not wanted.ssh:
-        unknown.append("No node was asked over SSH, so neither VFs nor CNI plugins were checked.")
-    return Report(list(_used(found)), unknown, findings)
+        lines.append("No node was asked over SSH, so neither VFs nor CNI plugins were checked.")
+    return lines, findings
 
 
 def _nodes(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:

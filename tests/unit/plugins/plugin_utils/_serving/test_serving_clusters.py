@@ -205,10 +205,10 @@ CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_reports_about_clusters_are_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     say_words(monkeypatch)
     found = {name: judge(cluster(**changes), wanted(**want)) for name, (changes, want) in CLUSTERS.items()}
-    usual = found["complete"].used
+    usual = [line for line in found["complete"][0] if line.startswith("used: ")]
     stored = {}
-    for name, report in found.items():
-        used = report.used if name == "complete" else [line for line in report.used if line not in usual]
-        missing = [f"without {line}" for line in usual if line not in report.used]
-        stored[name] = [*used, *missing, *report.unknown, *said(report.findings)]
+    for name, (lines, findings) in found.items():
+        told = [line.removeprefix("used: ") for line in lines if name == "complete" or line not in usual]
+        missing = [f"without {line.removeprefix('used: ')}" for line in usual if line not in lines]
+        stored[name] = [*missing, *told, *said(findings)]
     compare("serving_clusters", stored)
