@@ -69,7 +69,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
@@ -92,25 +92,15 @@ _ONCE = re.compile(
 )
 
 
-class Field(NamedTuple):
-    """A field that another manager has set otherwise."""
-
-    name: str
-    manager: str
-
-    def __str__(self) -> str:
-        return f"{self.name} of {self.manager}"
-
-
-def conflict(error: str) -> list[Field]:
-    """Return the fields of other managers, from the API server's answer to an apply; none for any other error."""
+def conflict(error: str) -> list[tuple[str, str]]:
+    """Return fields and their other managers, from the API server's answer to an apply; none for any other error."""
     try:
         said = json.loads(error[error.index("{") : error.rindex("}") + 1])
         causes = [one for one in said["details"]["causes"] if one["reason"] == "FieldManagerConflict"]
     except (ValueError, KeyError, TypeError):
         return []
     found = [(one["field"], re.search(r'conflict with "([^"]*)"', one["message"])) for one in causes]
-    return [Field(field, name[1]) for field, name in found if name]
+    return [(field, name[1]) for field, name in found if name]
 
 
 class _Core:
@@ -166,7 +156,7 @@ class _Probe(_Core):
         """Return to the loop over the objects."""
 
 
-def conflicts(module: Any) -> dict[str, list[Field]]:
+def conflicts(module: Any) -> dict[str, list[tuple[str, str]]]:
     """Return the fields of other managers in all objects, by the kind and name of the object: no answer names it."""
     found = {}
     for given in module.params["objects"]:
@@ -193,8 +183,9 @@ def apply(module: Any) -> None:
             if force or not conflict(str(error)):
                 module.fail_json(msg=str(error))
         found = conflicts(module)
-        shown = "; ".join(f"{about}: {', '.join(map(str, fields))}" for about, fields in found.items())
-        if not all(_ONCE.fullmatch(field.manager) for fields in found.values() for field in fields):
+        named = {about: [f"{field} of {manager}" for field, manager in fields] for about, fields in found.items()}
+        shown = "; ".join(f"{about}: {', '.join(fields)}" for about, fields in named.items())
+        if not all(_ONCE.fullmatch(manager) for fields in found.values() for _field, manager in fields):
             module.fail_json(msg=REFUSAL.format(shown))
         force, note = True, f"These fields were set by hand, and are set again: {shown}"
 

@@ -217,11 +217,6 @@ def verdict_pod(instance: str, image: str, node: str, pull_policy: str, program:
     return brief_pod(meta, container, {"nodeSelector": {HOSTNAME: node}})
 
 
-def ended(pod: Mapping[str, Any]) -> bool:
-    """Return whether the program has ended."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
 def why_ended(pod: Mapping[str, Any]) -> str:
     """Return how the program ended (``OOMKilled, exit code 137``); empty if it ended well."""
     for status in (pod.get("status") or {}).get("containerStatuses") or []:
@@ -316,7 +311,7 @@ class Ask:
         self.seen = next(iter(self._cluster.pods(self._namespace, self._selector)), {})
         if not self.seen:
             self._cluster.create_pod(self._namespace, self._pod)
-        return ended(self.seen)
+        return (self.seen.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
     def line(self) -> str:
         """Return what the pod waits for."""

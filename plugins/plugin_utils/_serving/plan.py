@@ -175,16 +175,6 @@ def summarize(
         for rank in plan.ranks
     ]
     more = [*(line for rank in plan.ranks[:1] for line in _command(rank.argv)), *plan.memory]
-    return [*_overview(plan, memory, image_gb, image_note), *ranks, *(more if full else [])]
-
-
-def _attached(network: NetworkAttachment) -> str:
-    if network.ips:
-        return f"{network.interface} {network.address} ({network.rdma_device})"
-    return f"{network.interface} in {network.namespace}/{network.name} (its IPAM chooses the address)"
-
-
-def _overview(plan: Plan, memory: Mapping[str, Any], image_gb: float | None, image_note: str) -> list[str]:
     size = f"about {two_digits(memory['download_gb'])} GB" if memory.get("download_gb") else "size not known"
     nodes = list(dict.fromkeys(rank.node for rank in plan.ranks))
     to = f"each of {len(nodes)} nodes" if len(nodes) > 1 else "".join(nodes) or "each node"
@@ -206,7 +196,15 @@ def _overview(plan: Plan, memory: Mapping[str, Any], image_gb: float | None, ima
         f"download: {download}",
         f"memory: {memory.get('fits', 'not estimated')}",
         f"endpoint: http://{service.name}.{plan.namespace}:{service.port}/v1, in the cluster",
+        *ranks,
+        *(more if full else []),
     ]
+
+
+def _attached(network: NetworkAttachment) -> str:
+    if network.ips:
+        return f"{network.interface} {network.address} ({network.rdma_device})"
+    return f"{network.interface} in {network.namespace}/{network.name} (its IPAM chooses the address)"
 
 
 def _command(argv: Sequence[str]) -> list[str]:

@@ -145,10 +145,6 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _meta(router: Router) -> dict[str, Any]:
-    return {"name": RESOURCE, "namespace": router.namespace, "labels": LABELS}
-
-
 def _template(router: Router, chosen: Sequence[Member], start: str) -> dict[str, Any]:
     command = ["python3", f"{CODE_DIR}/start_gateway.py"]
     mounts: list[dict[str, Any]] = [
@@ -203,19 +199,6 @@ def _template(router: Router, chosen: Sequence[Member], start: str) -> dict[str,
     return {"metadata": {"labels": {**LABELS, REVISION: revision(rest, chosen)}}, "spec": spec | place}
 
 
-def deployment(router: Router, chosen: Sequence[Member], start: str) -> dict[str, Any]:
-    """Return the Deployment. Its rolling update is the drain: the new pod serves before the old one gets its signal."""
-    spec = {
-        "replicas": 1,
-        # Every node needs a moment to learn the address and the policies of a new pod.
-        "minReadySeconds": STILL_REACHED,
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "selector": {"matchLabels": {NAME: RESOURCE}},
-        "template": _template(router, chosen, start),
-    }
-    return made("Deployment", _meta(router), spec)
-
-
 def moved(live: Mapping[str, Any], chosen: Sequence[Member]) -> dict[str, Any]:
     """Return the change of a running Deployment that gives it these workers, and nothing else."""
     template = live["spec"]["template"]
@@ -230,7 +213,7 @@ def moved(live: Mapping[str, Any], chosen: Sequence[Member]) -> dict[str, Any]:
 
 def objects(router: Router, chosen: Sequence[Member], start: str) -> list[dict[str, Any]]:
     """Return all objects except the Secrets; ``start`` is the program that starts the gateway with its keys."""
-    meta = _meta(router)
+    meta = {"name": RESOURCE, "namespace": router.namespace, "labels": LABELS}
     port = {"name": "https" if router.tls_secret else "http", "port": router.port, "targetPort": "gateway"}
     door: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": "gateway"}]}
     if router.allow_from:
@@ -247,4 +230,13 @@ def objects(router: Router, chosen: Sequence[Member], start: str) -> list[dict[s
     out.append(made("ConfigMap", meta, data={"start_gateway.py": start}))
     if router.ingress.get("host"):
         out.append(ingress(meta, router.ingress, RESOURCE, router.port))
-    return [*out, router.owner.on(deployment(router, chosen, start))]
+    deployment = {
+        "replicas": 1,
+        # Every node needs a moment to learn the address and the policies of a new pod.
+        "minReadySeconds": STILL_REACHED,
+        # The rolling update is the drain: the new pod serves before the old one gets its signal.
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "selector": {"matchLabels": {NAME: RESOURCE}},
+        "template": _template(router, chosen, start),
+    }
+    return [*out, router.owner.on(made("Deployment", meta, deployment))]

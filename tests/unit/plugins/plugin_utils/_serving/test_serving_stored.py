@@ -207,7 +207,7 @@ def test_a_gateway_takes_the_groups_and_refuses_the_keys_that_are_stored(monkeyp
         ]
     known = router.members(SERVICES, [])
     for name, (own, members) in {**GATEWAYS, "with all": (router.Router(key=True), known)}.items():
-        live = router.deployment(own, members, "start")
+        live = router.objects(own, members, "start")[-1]
         found[f"staying in {name}"] = [
             *(member.name for member in router.staying(live, [*MEMBERS, *known], "a")),
             router.has_key(live),
