@@ -52,7 +52,7 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Run all workloads in turn and return their records; a workload that can't be measured has a reason."""
-        result: dict[str, Any] = {"changed": False, "cells": [], "took_s": 0.0, "server_info": {}, "msg": ""}
+        result: dict[str, Any] = {"changed": False, "cells": [], "server_info": {}, "msg": ""}
         if not HAVE_AIOHTTP:
             raise AnsibleActionFail(
                 f"aiohttp is not installed on the controller. Run {sys.executable} -m pip install aiohttp"
@@ -96,28 +96,24 @@ class ActionModule(ControllerAction):
             ) from error
 
     def _measure(self, target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
-        started = time.monotonic()
-
         def show(line: str) -> None:
             tell(prefix + line)
 
         try:
-            cell = asyncio.run(while_wanted(measure(target, workload, known, show), show))
+            return asyncio.run(while_wanted(measure(target, workload, known, show), show))
         except Busy as error:
-            cell = {"workload": {"name": workload.name}, "status": "shared", "reason": str(error)}
+            return {"workload": {"name": workload.name}, "status": "shared", "reason": str(error)}
         except UNREADABLE as error:
             reason = f"{target.url}/metrics can't be read: {error}. Serve with --enable-metrics, or set metrics: false."
-            cell = {"workload": {"name": workload.name}, "status": "infrastructure", "reason": reason}
-        return cell | {"took_s": time.monotonic() - started}
+            return {"workload": {"name": workload.name}, "status": "infrastructure", "reason": reason}
 
 
 def _conclusion(cells: list[Mapping[str, Any]], wanted: int, strict: bool) -> dict[str, Any]:
-    """Return the time, the message and the failure status for the measured cells."""
-    took = {"took_s": sum(c["took_s"] for c in cells)}
+    """Return the message and the failure status for the measured cells."""
     wrong = [c for c in cells if c["status"] != "ok"]
     bad = [f"{traffic(c['workload']['name'])}: {c['status']} {c.get('reason', '')}".strip() for c in wrong]
     if not bad:
-        return took | {"msg": f"{wanted} cells measured"}
+        return {"msg": f"{wanted} cells measured"}
     left = wanted - len(cells)
     rest = [f"{left} more not measured after that"] if left else []
-    return took | {"failed": strict, "msg": "; ".join(bad + rest)}
+    return {"failed": strict, "msg": "; ".join(bad + rest)}

@@ -130,8 +130,4 @@ server_info:
   description: The server's own settings, without secrets; empty if it does not report them.
   returned: always
   type: dict
-took_s:
-  description: Seconds that all workloads took.
-  returned: always
-  type: float
 """

@@ -523,10 +523,8 @@ async def measure(target: Target, workload: Workload, known: Server, progress: C
         "wall_tok_s": _over(good, "figures", "wall_tok_s"),
         "ttft_s": _over(good, "figures", "ttft_s", "p50"),
         "itl_s": _over(good, "figures", "itl_s", "p50"),
-        "prefill_tok_s": _over(good, "figures", "prefill_tok_s", "p50"),
         "tokens_counted_by": sorted({by for r in good for by in r["figures"]["tokens_counted_by"]}),
         "accept_length": _over(good, "server", "accept_length"),
         "accept_length_source": next((r["server"].get("accept_length_source") for r in good), None),
-        "accept_rate": _over(good, "server", "accept_rate"),
         "runs": runs,
     }

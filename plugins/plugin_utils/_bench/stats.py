@@ -131,7 +131,6 @@ def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
     tokens = sum(r.output_tokens for r in good)
     failures = Counter(r.error_class or ("garbage" if r.garbage else "no_tokens") for r in records if not r.ok)
     return {
-        "requests": len(records),
         "ok": len(good),
         "failed": len(records) - len(good),
         "failures": dict(failures),
