@@ -30,12 +30,10 @@ class PodContainer:
     container: str
     place: int | None = None
 
-    def open_log(self) -> AbstractContextManager[Callable[[int], bytes]]:
-        """Open the container's log for reading in pieces."""
-        return self.cluster.open_log(self.namespace, self.pod, self.container)
-
     def open_files(self, pattern: str) -> AbstractContextManager[Callable[[int], bytes]]:
-        """Open the container's regular files that match a glob, oldest first, for reading in pieces."""
+        """Open the container's regular files that match a glob, oldest first, or without a glob its log, in pieces."""
+        if not pattern:
+            return self.cluster.open_log(self.namespace, self.pod, self.container)
         # The line that a killed process left unfinished must not run into the first line of the next file.
         script = 'ls -tr -- $1 2>/dev/null | while IFS= read -r f; do [ -f "$f" ] && cat -- "$f" && echo; done; true'
         command = ["/bin/sh", "-c", script, "sh", pattern]

@@ -25,7 +25,7 @@ def pod_sources(containers: Iterable[PodContainer], log_file: str = "") -> Sourc
     file = "" if log_file.startswith(("/dev/", "/proc/")) else log_file
     pattern = file.replace("%h", "*").replace("%p", "*")
     places = list(containers)
-    opened = at_once(lambda each: each.open_files(pattern) if pattern else each.open_log(), places)
+    opened = at_once(lambda each: each.open_files(pattern), places)
     return {each.pod: [one] for each, one in zip(places, opened, strict=True)}
 
 

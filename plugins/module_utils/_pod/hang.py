@@ -50,19 +50,14 @@ class _Rank:
     def __str__(self) -> str:
         return f"rank {self.number}"
 
-    @property
-    def witness(self) -> dict[Any, Any]:
-        told = self.given.get("witness")
+    def told(self, name: str) -> dict[Any, Any]:
+        """Return what a source of the rank has told, ``witness`` or ``gpu``."""
+        told = self.given.get(name)
         return told if isinstance(told, dict) else {}
 
     @property
     def processes(self) -> list[dict[Any, Any]]:
-        return _dicts(self.witness.get("processes"))
-
-    @property
-    def gpu(self) -> dict[Any, Any]:
-        told = self.given.get("gpu")
-        return told if isinstance(told, dict) else {}
+        return _dicts(self.told("witness").get("processes"))
 
     @property
     def rails(self) -> list[dict[Any, Any]]:
@@ -97,7 +92,7 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
             f"rank {', '.join(silent)} did not answer: look whether its node and its sidecar live, and whether a "
             "network policy admits the supervisor (playbook kubernetes)"
         )
-    mute = [str(rank.number) for rank in ranks if not rank.witness]
+    mute = [str(rank.number) for rank in ranks if not rank.told("witness")]
     if mute and len(mute) < len(ranks):
         found.append(f"rank {', '.join(mute)}: its server, or only the witness of its processes, has ended or hangs")
     found += _apart(ranks)
@@ -105,7 +100,7 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
         said = "NCCL knows of no rank that is behind" if told else "NCCL told nothing (RAS answers from 2.28.7 on)"
         seen = "the witness of no rank's processes answers" if mute else "no process has ended or is stopped"
         found = [f"nothing was found: {seen}, every rail has its link, and {said}"]
-        if dumb := [str(rank.number) for rank in ranks if rank.gpu.get("tells_faults") is False]:
+        if dumb := [str(rank.number) for rank in ranks if rank.told("gpu").get("tells_faults") is False]:
             found.append(
                 f"NVML tells no faults of the GPU of rank {', '.join(dumb)} (Xid): only its kernel log has them"
             )
@@ -114,11 +109,11 @@ def judge(given: Sequence[Any], addresses: Sequence[str]) -> list[str]:
 
 def _ended(ranks: list[_Rank]) -> Iterator[str]:
     for rank in ranks:
-        faults = rank.gpu.get("xid")
+        faults = rank.told("gpu").get("xid")
         for code in list(faults)[:4] if isinstance(faults, dict) else ():
             yield f"{rank}: its GPU has reported Xid {_text(code)} since the server's start"
     for rank in ranks:
-        for name in _list(rank.witness.get("gone")):
+        for name in _list(rank.told("witness").get("gone")):
             yield f"{rank}: its process {_text(name)} has ended, and the others wait for it"
     for rank in ranks:
         for one in rank.processes:
@@ -183,7 +178,7 @@ def _recorded(ranks: list[_Rank]) -> list[str]:
     """Return which ranks have called fewer collectives of a group of PyTorch than others."""
     groups: dict[str, list[tuple[int, _Rank, str]]] = {}
     for rank in ranks:
-        for row in _dicts(rank.witness.get("torch")):
+        for row in _dicts(rank.told("witness").get("torch")):
             called = _number(row.get("called")), rank, _text(row.get("last"))
             groups.setdefault(_text(row.get("group")), []).append(called)
     found = []
@@ -212,10 +207,10 @@ def _slow(ranks: list[_Rank]) -> Iterator[str]:
     """Yield the ranks whose GPU works with a much lower clock than others, or whose driver does not answer."""
     clocks: list[tuple[_Rank, dict[Any, Any]]] = []
     for rank in ranks:
-        asked, told = _number(rank.given.get("at")), _number(rank.gpu.get("at"))
+        asked, told = _number(rank.given.get("at")), _number(rank.told("gpu").get("at"))
         if told and asked - told >= _OLD:
             yield f"{rank}: its GPU's driver (NVML) has not answered for {asked - told} s"
-        rows = _dicts(rank.gpu.get("now"))
+        rows = _dicts(rank.told("gpu").get("now"))
         if busy := [row for row in rows if _number(row.get("mhz")) and _number(row.get("busy_percent"))]:
             clocks.append((rank, min(busy, key=lambda row: _number(row["mhz"]))))
     most = max((_number(row["mhz"]) for _rank, row in clocks), default=0)

@@ -121,7 +121,9 @@ def check_cables(fabric: Mapping[str, Any], profile: Profile, settings: Settings
         yield from missing or _devices(fabric, cabling, settings)
         if not missing and merges_ports(fabric, cabling, settings):
             yield _finding("serving.cable.merged", "1", _WHERE, key="NCCL_IB_MERGE_NICS")
-        yield from _release(profile)
+        if not Version.parse(profile.nccl).within(NCCL_MINIMUM, None):
+            words = {"nccl": profile.nccl, "least": NCCL_MINIMUM}
+            yield _finding("serving.cable.nccl", profile.sglang_version, profile.place, **words)
         yield from _owned(cabling, profile, settings)
     yield _finding("serving.rendezvous.pod_network", POD_INTERFACE, _WHERE)
 
@@ -209,12 +211,6 @@ def _order(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> I
 def _by_device(fabric: Mapping[str, Any], node: str, rails: Sequence[str], vf_index: int) -> list[str]:
     devices = {vf["rail"]: vf["rdma_device"] for vf in fabric["hosts"][node]["vfs"] if vf["vf_index"] == vf_index}
     return sorted(rails, key=lambda rail: str(devices.get(rail)))
-
-
-def _release(profile: Profile) -> Iterator[Finding]:
-    if not Version.parse(profile.nccl).within(NCCL_MINIMUM, None):
-        words = {"nccl": profile.nccl, "least": NCCL_MINIMUM}
-        yield _finding("serving.cable.nccl", profile.sglang_version, profile.place, **words)
 
 
 def _owned(cabling: Cabling, profile: Profile, settings: Settings) -> Iterator[Finding]:

@@ -47,11 +47,6 @@ class Right:
     why: str
     names: tuple[str, ...] = ()
 
-    def as_rule(self) -> dict[str, Any]:
-        """Return the rule of a Role."""
-        names = {"resourceNames": list(self.names)} if self.names else {}
-        return {"apiGroups": [self.group], "resources": [self.resource], **names, "verbs": list(self.verbs)}
-
 
 @dataclass(frozen=True)
 class Rights:
@@ -175,7 +170,11 @@ def _role(
 ) -> list[str]:
     """Return a role and its binding."""
     metadata = json.dumps({"name": name, **({"namespace": namespace} if namespace else {})})
-    lines = [f"  # {right.why}\n  - {json.dumps(right.as_rule())}\n" for right in rights]
+    lines = []
+    for right in rights:
+        names = {"resourceNames": right.names} if right.names else {}
+        rule = {"apiGroups": [right.group], "resources": [right.resource], **names, "verbs": right.verbs}
+        lines.append(f"  # {right.why}\n  - {json.dumps(rule)}\n")
     return [
         f"apiVersion: {RBAC}/v1\nkind: {kind}\nmetadata: {metadata}\nrules:\n{''.join(lines)}",
         f"apiVersion: {RBAC}/v1\nkind: {kind}Binding\nmetadata: {metadata}\n"

@@ -88,11 +88,6 @@ UNKNOWN = "-"
 _CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
 
 
-def _attached(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    text = (pod.get("metadata", {}).get("annotations") or {}).get(NETWORK_STATUS)
-    return {str(entry.get("interface", "")): entry for entry in read_networks(text)}
-
-
 def _transport(rank: int, verdict: Mapping[str, Any]) -> str:
     """Return what NCCL logged for a rank, with the number of channels per device: ``NET/IB 0:4 1:4``."""
     for entry in verdict.get("ranks") or []:
@@ -129,7 +124,8 @@ def rows(
     table = []
     for entry in plan.ranks:
         pod = by_rank.get(entry.rank, {})
-        attached = _attached(pod)
+        status = (pod.get("metadata", {}).get("annotations") or {}).get(NETWORK_STATUS)
+        attached = {str(one.get("interface", "")): one for one in read_networks(status)}
         name = str(pod.get("metadata", {}).get("name", "no pod"))
         transport = _transport(entry.rank, verdict)
         for place, network in enumerate(entry.networks or [None]):

@@ -310,13 +310,8 @@ def judge(module: Any, argv: Sequence[str], names: Mapping[str, str] | None = No
     except Exception as problem:  # whatever ends the start of the server is an answer
         verdict = "refused" if refuses(problem) else "unknown"
         # An assertion without a message is reported by its source line.
-        message = f"{type(problem).__name__}: {problem}" if str(problem) else _place(problem)
+        message = f"{type(problem).__name__}: {str(problem) or traceback.extract_tb(problem.__traceback__)[-1].line}"
     return {"verdict": verdict, "message": named(message), **empty}
-
-
-def _place(problem: BaseException) -> str:
-    last = traceback.extract_tb(problem.__traceback__)[-1]
-    return f"{type(problem).__name__}: {last.line}"
 
 
 @contextlib.contextmanager

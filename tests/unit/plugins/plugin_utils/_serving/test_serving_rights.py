@@ -219,7 +219,7 @@ def test_secrets_are_reachable_only_by_name_and_nothing_is_granted_with_a_wildca
     private = manifests.render(plan(), pods.PodOptions(owner=Owner(["registry"], priority_class="low")), {}, {})
     wanted = rights.needed(private, NAMESPACE, GROUP, secret=False)
     assert {r.names: r.verbs for r in wanted.namespaced if r.resource == "secrets"}["registry",] == ("get",)
-    assert wanted.optional[-1].as_rule()["resourceNames"] == ["low"]
+    assert wanted.optional[-1].names == ("low",)
     without = rights.needed(objects(), NAMESPACE, GROUP, secret=False).namespaced
     assert {r.names: r.verbs for r in without if r.resource == "secrets"} == {(f"{GROUP}-secrets",): ("delete", "get")}
 
