@@ -198,6 +198,14 @@ def test_the_data_have_numbers_requests_arguments_and_how_to_measure_again() -> 
     assert found["winners"][0]["certain"] is True
 
 
+def test_a_cell_whose_server_did_not_tell_its_settings_differs_only_in_its_arguments() -> None:
+    plan, ours, theirs = SERVED
+    silent = {"environment": environment("socket", "--tp", "4")}
+    for records in ([plan, ours, theirs | silent], [plan, ours | silent, theirs]):
+        differences = data(from_records("mine", records))["cells"][1]["differences"]
+        assert differences == (["--steps: 3 → not set"] if records[1] is ours else ["--eager: not set → set"])
+
+
 def test_the_command_that_measures_again_names_an_inventory() -> None:
     command = "ansible-playbook gb10.cluster.sweep -e sweep=mine -i"
     environment = {"arguments": [], "inventory": ["/srv/my inventory"]}
