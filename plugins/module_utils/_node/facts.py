@@ -303,7 +303,6 @@ def read_host(
         "loads": read_loads(cache_dir),
         "written": {f"/{path}": _written(top / path) for path in WRITTEN},
         "records": sorted(f"/{path.relative_to(top)}" for place in RECORDS for path in top.glob(place)),
-        "iommu": any((sysfs / "class/iommu").glob("*")),
         "runtime_memlock": _memlocks(run),
         "kubernetes": _kubernetes(etc, top, k3s_binary, run),
         "dgx_os": read_dgx_os(etc),

@@ -221,7 +221,6 @@ class Facts(TypedDict):
     loads: list[Taken]
     written: dict[str, Written]
     records: list[str]
-    iommu: bool
     runtime_memlock: dict[str, int | None] | None
     kubernetes: Kubernetes
     dgx_os: str | None

@@ -183,7 +183,6 @@ GPU_NODE_RULES: Mapping[str, Find] = {
     "preflight.log.nvrm": _logged("nvrm"),
     "preflight.log.nic": _logged("nic"),
     "preflight.log.link": _logged("link", LINK_DOWNS),
-    "preflight.iommu.off": lambda host: fault_if(not host.known["iommu"], False),
     "preflight.rdma.exclusive": lambda host: fault_if(host.known["rdma"]["shared_mode"] is False, "exclusive"),
     "preflight.rdma.no_device_nodes": lambda host: fault_if(
         host.known["rdma"]["devices"] and not host.known["rdma"]["device_nodes"], 0

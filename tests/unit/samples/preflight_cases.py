@@ -188,7 +188,6 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.gpu.slow_clock", gpu(slowdown=0x20), gpu(slowdown=0x10)),
     ("preflight.gpu.slow_clock", gpu(utilization=96.0, clock_mhz=850.0), gpu(utilization=2.0, clock_mhz=208.0)),
     ("preflight.host.unread", host_with(facts=None), as_it_is),
-    ("preflight.iommu.off", with_facts(iommu=False), as_it_is),
     ("preflight.memory.held", with_facts(memory_holders=[VLLM]), as_it_is),
     ("preflight.log.unknown", with_facts(kernel_log=None), as_it_is),
     *((f"preflight.log.{kind}", logged(kind, 4), as_it_is) for kind in ("aer", "corrected", "xid", "nvrm", "nic")),

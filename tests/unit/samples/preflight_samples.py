@@ -48,7 +48,6 @@ GOOD: dict[str, Any] = {
     "loads": [],
     "written": {path: {"read_only": False, "free_mib": 900000} for path in ("/etc", "/usr/local", "/var/lib")},
     "records": [],
-    "iommu": True,
     "runtime_memlock": {"k3s-agent.service": None},
     "kubernetes": {"units": {}, "version": "", "others": [], "settings": {}, "kubeconfig": False},
     "dgx_os": "7.3.1",

@@ -171,7 +171,7 @@ def test_everything_is_read(host: Host) -> None:
     }
     assert facts["network_services"]["NetworkManager.service"] == {"LoadState": "loaded", "ActiveState": "active"}
     assert facts["firewall"] == {"active": True, "allowed": ["22/tcp"]}
-    assert (facts["cgroup_version"], facts["time_synchronized"], facts["iommu"]) == (2, True, False)
+    assert (facts["cgroup_version"], facts["time_synchronized"]) == (2, True)
     assert facts["runtime_memlock"] == {"k3s.service": 8388608, "docker.service": None, "rke2-agent.service": 8388608}
     assert facts["gpu_driver"] == "580.95.05"
     assert facts["rdma"] == {"devices": ["rocep1s0f0"], "device_nodes": 1, "shared_mode": True}
@@ -202,7 +202,6 @@ def test_two_of_everything_are_read_and_odd_lines_are_not(host: Host, tmp_path: 
     (tmp_path / "top/var/lib/k0s").mkdir(parents=True)
     write(tmp_path / "top/usr/local/nvidia/toolkit/nvidia-container-runtime", "")
     (sysfs / "class/net/wlan1/wireless").mkdir(parents=True)
-    (sysfs / "class/iommu/smmu3").mkdir(parents=True)
     write(sysfs / "module/ib_core/parameters/netns_mode", "N")
     (sysfs / "class/infiniband/another").mkdir()
     function = pci_function(sysfs, "enp1s0f1np1", "0000:01:00.1", total_vfs=8)
@@ -227,7 +226,7 @@ def test_two_of_everything_are_read_and_odd_lines_are_not(host: Host, tmp_path: 
     assert facts["kubernetes"]["units"] == {"k3s.service": False, "k3s-agent.service": True}
     assert facts["kubernetes"]["others"] == ["k0s", "kubeadm"]
     assert facts["gpu_runtime"] == "/usr/local/nvidia/toolkit/nvidia-container-runtime"
-    assert (facts["wifi"], facts["iommu"]) == (["wlP9s9", "wlan1"], True)
+    assert facts["wifi"] == ["wlP9s9", "wlan1"]
     assert facts["rdma"] == {"devices": ["another", "rocep1s0f0"], "device_nodes": 1, "shared_mode": False}
     assert facts["addresses"] == {"enp1s0f0np0": ["192.168.177.12", "10.0.0.1"], "x": []}
     ports = [(port["name"], port["driver"], port["rdma_device"], port["pcie_gts"]) for port in facts["pfs"]]

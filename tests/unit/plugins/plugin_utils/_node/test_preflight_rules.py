@@ -237,7 +237,7 @@ def test_faults_of_a_host_come_together() -> None:
 
 def test_without_privileges_nothing_else_is_judged_and_it_comes_first() -> None:
     user = {"uid": 1000, "name": "nvidia", "sudo_from": None}
-    ordinary = replace(with_facts(user=user, iommu=False, cgroup_version=1)(HOST), name="spark2")
+    ordinary = replace(with_facts(user=user, cgroup_version=1)(HOST), name="spark2")
     findings = found(with_facts(cgroup_version=1)(HOST), ordinary)
     assert [(finding.rule, finding.where) for finding in findings] == [
         ("preflight.user.not_root", "spark2"),

@@ -31,7 +31,7 @@ def no_systemd(raw: dict[str, Any]) -> None:
 
 
 def no_sysfs(raw: dict[str, Any]) -> None:
-    raw.update(pfs=[], wifi=[], iommu=False, cgroup_version=None)
+    raw.update(pfs=[], wifi=[], cgroup_version=None)
     raw["rdma"] = {"devices": [], "device_nodes": 0, "shared_mode": None}
 
 
@@ -164,7 +164,7 @@ def test_each_fact_may_have_any_form(name: str) -> None:
         ("packages", dict.fromkeys(map(str, range(10_001)), "1"), False),
         ("clock_offset_s", 3, True),
         ("clock_offset_s", True, False),
-        ("iommu", 1, False),
+        ("time_synchronized", 1, False),
     ],
 )
 def test_a_fact_has_a_largest_size(name: str, value: Any, fits: bool) -> None:
@@ -177,7 +177,7 @@ def test_what_is_absent_is_empty_or_unknown() -> None:
     facts: Any = shape_facts({"pfs": [{}], "rdma": {}, "swap": [{}], "listeners": [{}]})[0]
     port = facts["pfs"][0]
     assert (port["total_vfs"], port["num_vfs"], port["carrier"], port["rate_gbps"]) == (0, 0, False, None)
-    assert (facts["user"]["uid"], facts["iommu"], facts["rdma"]["device_nodes"]) == (None, False, 0)
+    assert (facts["user"]["uid"], facts["rdma"]["device_nodes"]) == (None, 0)
     assert (facts["swap"], facts["listeners"]) == (
         [{"name": "", "kind": "", "kib": 0}],
         [{"port": 0, "process": None}],
