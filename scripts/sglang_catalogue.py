@@ -83,7 +83,7 @@ def unpack(version: str, cache: Path = CACHE) -> Path:
 def run_release(directory: Path, command: str, lines: str = "") -> str:
     """Return the output of a command of ``_sglang_release.py``, which no variable for SGLang influences."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
-    words = [sys.executable, RUNNER, directory, command]
+    words = [sys.executable, str(RUNNER), str(directory), command]
     done = subprocess.run(words, check=False, capture_output=True, text=True, input=lines, env=clean)
     if done.returncode:
         raise ReleaseError(f"{directory.name}: the release did not load: {done.stderr.strip().splitlines()[-1]}")

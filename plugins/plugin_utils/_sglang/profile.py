@@ -207,7 +207,6 @@ PLAIN = (
     "description",
     "status",
     "source",
-    "notes",
     "sglang_version",
     "patches",
     "image",
