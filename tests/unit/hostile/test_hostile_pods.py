@@ -82,7 +82,6 @@ READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "plugin_utils/_serving/summary.py describe": described,
     "plugin_utils/_serving/summary.py _rank": described,
     "plugin_utils/_serving/summary.py rows": shown,
-    "plugin_utils/_serving/summary.py _attached": shown,
 }
 # Reads its own annotation, and takes each error for a Lease of somebody else (test_controller_run_lock.py).
 GUARDED = {"action/run_lock.py holder"}
