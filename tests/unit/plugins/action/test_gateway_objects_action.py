@@ -53,10 +53,10 @@ def test_the_key_is_a_file_and_never_an_argument() -> None:
 
 
 def test_a_key_that_a_group_bypasses_is_refused_with_the_setting_that_closes_it() -> None:
-    result = planned([service("one"), service("two", guarded=True)], api_key="k3y")
+    result = planned([service("one"), service("three"), service("two", guarded=True)], api_key="k3y")
     assert result["failed"]
     (found,) = result["findings"]
-    assert (found["key"], found["value"]) == ("gateway_api_key", "one")
+    assert (found["key"], found["value"]) == ("gateway_api_key", "one, three")
     assert found["reason"].startswith("every pod of the cluster")
     assert "sglang_allow_from: [{podSelector: {matchLabels: {gb10.cluster/gateway: 'true'}}}]" in found["remedy"]
 
