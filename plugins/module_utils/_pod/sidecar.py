@@ -395,9 +395,7 @@ def work(options: argparse.Namespace) -> None:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api) if gate.expect else None
         load = Load(options.nccl_logs, api, gate.labels)
-        memory = None
-        if gate.memory:
-            memory = NodeMemory(gate.memory, api, gate.labels, phase=lambda: load.phase)
+        memory = NodeMemory(gate.memory, api, gate.labels, phase=lambda: load.phase) if gate.memory else None
         answers = None
         if gate.answers != "off":
             answers = Answers(options.nccl_logs, gate.port, api, gate.labels, gate.answers == "enforce")

@@ -318,19 +318,15 @@ def revisions(resolved: ResolvedProfile) -> dict[str, str]:
     return {name: str(given.get(name) or DEFAULT_REVISION) for name in repositories(resolved)}
 
 
-def _load(memory: Mapping[str, Any]) -> Load | None:
-    """Return what the start of a rank compares with the memory of its node, or None on a GPU with memory of its own."""
-    if memory["load_gib"] is None:
-        return None
-    return Load(memory["load_gib"], round(memory["fraction"], 4), memory["available_gib"], memory["most_gib"])
-
-
 def to_serving(resolved: ResolvedProfile, options: Mapping[str, Any]) -> Profile:
     """Return the planner's view, with what the options of role serving_plan add to the command line.
 
     Time-outs that the profile does not set are those of large models.
     """
-    models_dir = options["models_dir"]
+    models_dir, memory, load = options["models_dir"], resolved.memory, None
+    # A GPU with memory of its own takes none of the node.
+    if memory["load_gib"] is not None:
+        load = Load(memory["load_gib"], round(memory["fraction"], 4), memory["available_gib"], memory["most_gib"])
     path, argv = str(resolved.model["path"]), list(resolved.argv)
     if options["metrics"] and METRICS not in argv:
         argv.append(METRICS)
@@ -350,6 +346,6 @@ def to_serving(resolved: ResolvedProfile, options: Mapping[str, Any]) -> Profile
         patches=tuple(Patch(**patch) for patch in resolved.patches),
         models=repositories(resolved),
         revisions=revisions(resolved),
-        memory=resolved.memory["lines"],
-        load=_load(resolved.memory),
+        memory=memory["lines"],
+        load=load,
     )

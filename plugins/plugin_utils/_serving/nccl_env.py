@@ -130,6 +130,7 @@ def lint_env(
     is the rank or pod that the findings name.
     """
     fails = "initialisation then fails" if env.get("NCCL_NET") == "IB" else "NCCL then falls back to TCP silently"
+    logging = {"NCCL_DEBUG": ""} | {name: env[name] for name in VARIABLES if name in env}
     found = [
         *_names(env),
         *_transport(env, expect_rdma),
@@ -142,7 +143,8 @@ def lint_env(
             _HCA,
             ("a network interface (ip link)", "NCCL then fails with 'no socket interface found'"),
         ),
-        *_logging(env),
+        # Without NCCL_DEBUG, NCCL logs no INFO.
+        *((how, key, {}) for key, value in logging.items() if (how := blinds(key, value))),
         *_others(env, netdevs),
     ]
     return sort_findings(
@@ -225,12 +227,6 @@ def _devices(
         yield "prefix", key, {"devices": ", ".join(surprises)}
     if chosen and key == "NCCL_IB_HCA" and len(chosen) < len(present):
         yield "unused", key, {"left": ", ".join(d for d in present if d not in chosen)}
-
-
-def _logging(env: Mapping[str, str]) -> _Said:
-    # Without NCCL_DEBUG, NCCL logs no INFO.
-    given = {"NCCL_DEBUG": ""} | {name: env[name] for name in VARIABLES if name in env}
-    yield from ((how, name, {}) for name, value in given.items() if (how := blinds(name, value)))
 
 
 def _others(env: Mapping[str, str], netdevs: Sequence[str]) -> _Said:
