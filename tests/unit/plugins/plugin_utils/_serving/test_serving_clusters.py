@@ -119,7 +119,10 @@ PARTS = [
 ]
 TWICE = [
     *(daemon(name, "nvidia", mounts=("/x", f"{PLUGINS}/")) for name in ("b-gpu", "a-gpu")),
-    *(daemon(name, mounts=("/etc", "/etc/cni/net.d", "/run/net.d")) for name in ("multus-b", "multus-a")),
+    *(
+        daemon(name, mounts=("/etc", "/etc/cni/net.d", "/run/net.d"), ready=n)
+        for name, n in (("multus-b", 0), ("multus-a", 2))
+    ),
     *(daemon(name, mounts=(PLUGINS,), ready=n) for n, name in enumerate(("rdma-nvidia", "SRIOV-gpu"))),
 ]
 TAINTS = [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in (("a", ""), ("b", "c"))]
