@@ -102,43 +102,6 @@ def test_every_profile_says_where_it_comes_from() -> None:
             assert preset["description"]
 
 
-def result(name: str, preset: str, concurrency: int, context: int | None = None) -> dict[str, Any]:
-    """Return one expected result."""
-    rows = merge(SHIPPED[name], preset, None)["expected"]["results"]
-    return next(
-        row for row in rows if row["concurrency"] == concurrency and row.get("context_tokens") in (context, None)
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "preset", "concurrency", "context", "speed"),
-    [
-        ("gemma-4-31b-it", "baseline", 8, None, 85.34),
-        ("gemma-4-31b-it", "throughput", 8, None, 153.24),
-        ("gemma-4-31b-it", "latency", 1, None, 26.68),
-        ("nemotron-3-super-120b", "mtp-3-4", 8, None, 199.7),
-        ("nemotron-3-super-120b", "ep4-mtp-3-4", 1, None, 58.85),
-        ("nemotron-3-super-120b", "throughput", 8, None, 267.3),
-        ("nemotron-3-super-120b", "latency", 1, None, 74.1),
-        ("nemotron-3-ultra-550b", "no-spec", 8, None, 42.0),
-        ("qwen3.5-397b", "throughput", 8, None, 125.4),
-        ("qwen3.5-397b", "latency", 1, None, 42.5),
-        ("nemotron-3-super-120b", "mtp-5-5", 8, None, 152.7),
-        ("nemotron-3-super-120b", "mtp-5-7", 8, None, 175.1),
-        ("qwen3.5-397b", "winner", 8, None, 102.0),
-        ("qwen3.5-397b", "ep4", 8, None, 98.5),
-        ("qwen3.5-397b", "mtp", 1, None, 40.0),
-        ("glm-4.7", "winner", 4, None, 40.6),
-        ("glm-4.7", "mtp-triton", 1, None, 24.4),
-        ("glm-4.7", "mtp-cutlass", 8, None, 81.1),
-        ("gemma-4-26b-a4b-it-b300", "mtp", 8, 0, 1785.913),
-        ("gemma-4-26b-a4b-it-b300", "baseline", 1, 32768, 135.122),
-    ],
-)
-def test_published_numbers(name: str, preset: str, concurrency: int, context: int | None, speed: float) -> None:
-    assert result(name, preset, concurrency, context)["tokens_per_second"] == speed
-
-
 def test_a_preset_without_numbers_of_its_own_borrows_none() -> None:
     assert not merge(SHIPPED["nemotron-3-super-120b"], "ep4-mtp-5-5", None).get("expected")
 
