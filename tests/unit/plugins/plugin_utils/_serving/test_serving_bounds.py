@@ -267,6 +267,13 @@ CASES: dict[str, Case] = {
         ),
         *of("1234"),
     ),
+    "ring, all cages alike, other names": (
+        changed(
+            lambda f: [v.update(rdma_device=f"mlx5_{v['rail_index']}") for v in f["hosts"]["spark3"]["vfs"]],
+            exchanged(2, 4, base=cabled_plan(4, cages=(1, 0))),
+        ),
+        *of("1234"),
+    ),
     "ring, some cages alike": (exchanged(2, base=cabled_plan(4, cages=(1, 0))), *of("1234")),
     "ring, a switch too": (with_switch(cabled_plan(3)), *of("123", nccl="2.29.7")),
     "ring, a half is missing": (

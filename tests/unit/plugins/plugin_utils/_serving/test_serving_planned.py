@@ -41,6 +41,12 @@ CASES: dict[str, dict[str, Any]] = {
     "readings": {"preset": "current", "readings": [119.0, 100.0, None, 110.0]},
     "held": {"preset": "current", "held": {"spark1": 30.0}, "loads": {"spark1": []}},
     "networks": {"preset": "current", "networks": UNKNOWN, "namespace": "models"},
+    "networks of others": {
+        "preset": "two-nodes",
+        "networks": [{"name": "o/rail0"}, {"name": "rail1", "resource": "r/v"}],
+        "namespace": "models",
+        "fabric": None,
+    },
     "a ring": {"preset": "current", "fabric": cabled_plan(4), "env": {"NCCL_IB_TC": "x", "NCCL_IB_SL": ""}},
     "sockets": {"preset": "two-nodes", "transport": "socket", "env": {"NCCL_IB_DISABLE": "1"}},
     "no fabric": {"preset": "current", "fabric": None},
@@ -134,6 +140,7 @@ def test_plans_for_options_are_those_that_are_stored(tmp_path: Path, monkeypatch
         kept = [f"{key}: {fact.get(key)}" for key in ("models", "revisions", "paths", "waived", "load", "swap_gib")]
         lines = [*done, *brief(findings), *kept, *([str(find_needs(options))] if name in NEEDED else [])]
         found[name] = [line.replace(str(tmp_path), "DIR") for line in lines if not line.startswith(OTHERS)]
+        assert not fact["ranks"] or any(line.startswith("known holes of SGLang ") for line in done)
     usual = found["default"]
     found |= {name: [line for line in lines if line not in usual] for name, lines in found.items() if lines != usual}
     compare("serving_planned", found)

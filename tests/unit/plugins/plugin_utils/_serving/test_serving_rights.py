@@ -222,11 +222,3 @@ def test_secrets_are_reachable_only_by_name_and_nothing_is_granted_with_a_wildca
     assert wanted.optional[-1].names == ("low",)
     without = rights.needed(objects(), NAMESPACE, GROUP, secret=False).namespaced
     assert {r.names: r.verbs for r in without if r.resource == "secrets"} == {(f"{GROUP}-secrets",): ("delete", "get")}
-
-
-def test_rights_outside_the_namespace_are_needed_only_for_volumes() -> None:
-    assert rights.needed(objects("ipc_lock"), NAMESPACE, GROUP, secret=False).volumes == []
-    (volumes,) = rights.needed(objects("restricted"), NAMESPACE, GROUP, secret=False).volumes
-    # Both have a default, so the remedy is an empty value.
-    assert "Set sglang_cache_dir and gb10_models_dir to ''" in rights.VOLUMES_COMMENT
-    assert (volumes.resource, volumes.names) == ("persistentvolumes", ())
