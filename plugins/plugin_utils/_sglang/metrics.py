@@ -24,11 +24,12 @@ GAUGES = ("num_running_reqs", "num_queue_reqs", "token_usage", "is_cuda_graph", 
 
 @dataclass
 class Scrape:
-    """One reading of the page: counters, gauges (the maximum over ranks), and CUDA graph passes by mode."""
+    """One reading of the page: counters, gauges (the maximum over ranks), CUDA graph passes and tokens by mode."""
 
     counters: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     passes: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, float] = field(default_factory=dict)
 
     @property
     def busy(self) -> float:
@@ -52,9 +53,10 @@ def parse_metrics(text: str) -> Scrape:
             scrape.counters[name] = scrape.counters.get(name, 0.0) + value
         elif name in GAUGES:
             scrape.gauges[name] = max(scrape.gauges.get(name, value), value)
-        elif name == "cuda_graph_passes_total":
+        elif name in ("cuda_graph_passes_total", "realtime_tokens_total"):
             mode = dict(LABEL.findall(labels)).get("mode", "")
-            scrape.passes[mode] = scrape.passes.get(mode, 0.0) + value
+            by_mode = scrape.passes if name == "cuda_graph_passes_total" else scrape.tokens
+            by_mode[mode] = by_mode.get(mode, 0.0) + value
     return scrape
 
 
