@@ -58,6 +58,14 @@ class ActionModule(ControllerAction):
                 f"aiohttp is not installed on the controller. Run {sys.executable} -m pip install aiohttp"
             )
         workloads = [Workload(**w) for w in options["workloads"]]
+        counts = [
+            f"{name} of workload {number} is {getattr(workload, name)}"
+            for number, workload in enumerate(workloads, start=1)
+            for name in ("concurrency", "max_tokens", "repetitions")
+            if getattr(workload, name) < 1
+        ]
+        if counts:
+            raise AnsibleActionFail(f"{'; '.join(counts)}, so nothing would be measured. Set at least 1")
         if self._task.check_mode:
             return result | {"skipped": True, "msg": f"{len(workloads)} cells would be measured"}
         target = Target(options["url"].rstrip("/"), options["model"], options["api_key"], options["timeout"])

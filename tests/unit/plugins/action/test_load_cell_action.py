@@ -129,13 +129,15 @@ def test_what_prevents_a_measurement_is_named() -> None:
     nowhere = "http://127.0.0.1:9"
     tasks = [
         cell(nowhere, workloads=[{"concurency": 1}]),
+        cell(nowhere, workloads=[{"concurrency": 1}, {"concurrency": 0, "repetitions": -1}]),
         cell(nowhere, model=""),
         cell(nowhere),
         cell(nowhere, metrics=False, strict=True),
         cell(nowhere) | {"check_mode": True},
     ]
-    wrong, silent, metrics, refused, checked = acted(*tasks)
+    wrong, idle, silent, metrics, refused, checked = acted(*tasks)
     assert "concurrency found in workloads" in wrong["msg"]
+    assert "concurrency of workload 2 is 0; repetitions of workload 2 is -1, so nothing" in idle["msg"]
     assert "Correct bench_url, or name the model with bench_model" in silent["msg"]
     assert metrics["cells"][0]["status"] == "infrastructure" and "--enable-metrics" in metrics["msg"]
     assert (refused["failed"], refused["cells"][0]["status"]) == (True, "infrastructure")
