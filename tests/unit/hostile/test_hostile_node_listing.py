@@ -198,6 +198,8 @@ def test_files_that_exclude_each_other_are_refused(names: list[str], monkeypatch
 def test_a_commit_that_changes_the_address_is_refused(commit: Any) -> None:
     with pytest.raises(store.ListingError):
         share.items_of([{"repo": REPO, "commit": commit, "dest": "/srv/models/x", "files": []}])
+    with pytest.raises(store.ListingError):
+        Listing(commit, ())
 
 
 def test_the_list_that_the_controller_reads_is_right(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,8 @@ def test_a_ring_has_one_download_and_its_nodes_copy_from_their_neighbours() -> N
     plan = plan_share(ring)[0]
     assert [peer["name"] for peer in plan.nodes["spark3"].peers] == ["spark2", "spark4"]
     assert plan.rounds == 2, "the neighbours get the files first"
+    ring[2:] = [node(3, "abc", addresses=links[3]), node(4, "a", addresses=links[4])]
+    assert (plan_share(ring)[0].rounds, *downloads(*ring).values()) == (2, "", "", "", "")
 
 
 def test_two_pairs_that_do_not_reach_each_other_download_once_each() -> None:
@@ -136,9 +138,9 @@ def test_two_pairs_that_do_not_reach_each_other_download_once_each() -> None:
 
 
 def test_a_node_without_a_free_fabric_address_downloads_and_says_why() -> None:
-    nodes = [node(1), node(2), node(3, addresses=[])]
-    assert downloads(*nodes) == {"spark1": "abc", "spark2": "", "spark3": "abc"}
-    assert rules(*nodes) == [("models.alone", "spark3")]
+    nodes = [node(1), node(2), node(3, addresses=[]), node(4, addresses=[])]
+    assert downloads(*nodes) == {"spark1": "abc", "spark2": "", "spark3": "abc", "spark4": "abc"}
+    assert rules(*nodes) == [("models.alone", "spark3"), ("models.alone", "spark4")]
     plan = plan_share(nodes)[0].nodes["spark3"]
     assert plan.peers == plan.addresses == ()
     assert rules(node(1), node(2), node(3, "abc", addresses=[])) == []
