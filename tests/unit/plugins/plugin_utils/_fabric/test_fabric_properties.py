@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import rdma_name, vf_netdev
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import check_matrix, model
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import SCHEMES, Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
@@ -258,3 +259,18 @@ def test_every_host_reaches_every_pf_by_a_shortest_path(count: int, closed: bool
                 away = min(away, count - away) if closed else away
                 # the address may be at the far end of the peer's other cable
                 assert len(path(plan, host, str(pf.address))) - 1 in (away, away + 1)
+
+
+@pytest.mark.parametrize(
+    ("pf", "netdev", "rdma"),
+    [
+        ("enp1s0f0np0", "enp1s0f0v0", "rocep1s0f0"),
+        ("enP2p1s0f1np1", "enP2p1s0f1v0", "roceP2p1s0f1"),
+        ("enp1s0", "enp1s0v0", "rocep1s0"),
+        ("ens1f0np0", "ens1f0v0", "roces1f0"),
+        ("ib0", "ib0v0", None),
+    ],
+)
+def test_names_follow_from_the_pf(pf: str, netdev: str, rdma: str | None) -> None:
+    assert vf_netdev(pf, 0) == netdev
+    assert rdma_name(pf) == rdma

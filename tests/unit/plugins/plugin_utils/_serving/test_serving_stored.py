@@ -9,6 +9,9 @@ import pytest
 import stored
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import GUARDED, INSTANCE, MODEL, REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import Owner
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Expectation, expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Rail
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.sidecar import Gate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import rights, router
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import Access, render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load, Patch
@@ -152,9 +155,22 @@ GATEWAYS: dict[str, tuple[router.Router, list[router.Member]]] = {
 }
 
 
+def gates(made: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Return what the sidecar of each rank is told."""
+    sets = [one["spec"]["template"]["spec"] for case in made.values() for one in case if one["kind"] == "StatefulSet"]
+    commands = [container["command"] for spec in sets for container in spec["containers"] if "command" in container]
+    return [command[command.index("--gate") + 1] for command in commands if "--gate" in command]
+
+
 def test_all_objects_are_those_that_were_approved() -> None:
     made = {case: group(**given) for case, given in CASES.items()}
-    made |= {case: router.objects(own, chosen, "start\n") for case, (own, chosen) in GATEWAYS.items()}
+    for gate in gates(made):
+        Gate.parse(gate)  # The sidecar reads what the planner writes.
+    own = Gate.parse(gates({"default": made["defaults"]})[1])
+    assert (own.rank, own.pod, own.pods, own.rdma) == (1, "g-1-0", ("g-0-0", "g-1-0"), True)
+    assert own.rails[1] == Rail("roceP2p1s0f0v0", "net2", "10.101.0.2", 9000)
+    assert expectation(own.expect) == Expectation(("IB", "IBext*"), ranks=1, nodes=2, min_devices=2, complete=True)
+    made |= {case: router.objects(one, chosen, "start\n") for case, (one, chosen) in GATEWAYS.items()}
     stored.compare("serving_objects", stored.objects(made))
 
 
