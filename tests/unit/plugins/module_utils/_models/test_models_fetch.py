@@ -171,6 +171,21 @@ def test_unwanted_files_are_left_out() -> None:
     assert [file.name for file in store.parse_listing(listing(), ["*.bin"])[1]] == ["config.json", "model.safetensors"]
 
 
+def test_all_files_of_a_former_revision_are_deleted(tmp_path: Path, files: list[store.File]) -> None:
+    former = dict.fromkeys(("model-1-of-2.safetensors", "model-2-of-2.safetensors", files[0].name), "0" * 40)
+    for name in former:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    store.drop_former(tmp_path, files, former)
+    assert list(former) == [files[0].name]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [Path(files[0].name).name]
+
+
+def test_only_the_first_dashes_of_a_directory_separate_the_owner(tmp_path: Path) -> None:
+    (tmp_path / "org--a--b").mkdir()
+    assert [model.repo for model in store.read_models(tmp_path)] == ["org/a--b"]
+
+
 def test_what_was_verified_is_remembered(tmp_path: Path, files: list[store.File]) -> None:
     assert store.read_marker(tmp_path) == {}
     assert store.missing(tmp_path, files, {}) == files
