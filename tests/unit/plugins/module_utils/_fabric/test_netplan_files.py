@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stored
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric import netplan_files
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric.netplan_files import Attributes
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 
@@ -22,6 +24,8 @@ LINKS = {
     "cali1": link(link_netnsid=1),
     "vpn0": link("10.97.0.1/24", link_netnsid=2),
     "wlan0": link("10.98.0.1/24"),
+    "nocarrier0": {**link(), "flags": ["UP"]},
+    "up0": link(),
 }
 ROUTES = """\
 default via 10.99.0.1 dev mgmt0 proto static metric 102
@@ -32,76 +36,35 @@ blackhole 10.9.0.0/16 proto static
 10.97.0.0/24 dev vpn0 scope link
 local 10.99.0.11 dev mgmt0 table local
 """
-ROUTES6 = """\
-fd00::/64 dev mgmt0 proto ra metric 100 expires 86390sec pref medium
+LATER = """\
+default via 192.168.177.1 dev enp1s0f0v0 proto dhcp
+default via 10.0.0.1 dev wlan0
+1.2.3.0/24 dev x
 """
+ROUTES6 = "fd00::/64 dev mgmt0 proto ra metric 100 expires 86390sec pref medium\n"
 
 
-@pytest.fixture
-def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    text = [ROUTES, ROUTES6]
+def test_everything_but_the_fabric_and_pods_is_observed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        ("-4", "route"): ROUTES,
+        ("-4", "rule"): "52: from 198.51.100.7 lookup 52\n53: from all lookup main\n",
+        ("-6", "route"): ROUTES6,
+        ("-6", "rule"): "53: from fd00::/64 lookup 53\n",
+    }
 
     def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
-        if "-6" in argv:
-            said = {"route": text[1], "rule": "53: from fd00::/64 lookup 53\n"}
-        else:
-            said = {"route": text[0], "rule": "52: from 198.51.100.7 lookup 52\n53: from all lookup main\n"}
-        return subprocess.CompletedProcess(list(argv), 0, said[argv[2]], "")
+        return subprocess.CompletedProcess(list(argv), 0, said[argv[1], argv[2]], "")
 
     monkeypatch.setattr(system, "run", run)
     monkeypatch.setattr(system, "links", lambda: LINKS)
-    monkeypatch.setattr(netplan_files, "RESOLVER_FILES", ())
-    return text
-
-
-@pytest.mark.usefixtures("routes")
-def test_everything_but_the_fabric_and_pods_is_observed() -> None:
-    assert netplan_files.observe(["enp1s0f0v0"]) == (
-        "interface mgmt0 that is up",
-        "interface vpn0 that is up",
-        "interface wlan0 that is up",
-        "address 10.99.0.11/24 of mgmt0",
-        "address fd00::7/64 of mgmt0",
-        "address 10.97.0.1/24 of vpn0",
-        "address 10.98.0.1/24 of wlan0",
-        "route default via 10.99.0.1 dev mgmt0 proto static metric 102",
-        "route blackhole 10.9.0.0/16 proto static",
-        "route 10.97.0.0/24 dev vpn0 scope link",
-        "rule 52: from 198.51.100.7 lookup 52",
-        "rule 53: from all lookup main",
-        "route fd00::/64 dev mgmt0 proto ra metric 100 pref medium",
-        "rule 53: from fd00::/64 lookup 53",
-    )
-
-
-def test_what_is_gone_and_a_new_default_route_are_differences(routes: list[str]) -> None:
-    before = netplan_files.observe(["enp1s0f0v0"])
-    routes[1] = ""
-    routes[0] = (
-        "default via 192.168.177.1 dev enp1s0f0v0 proto dhcp\ndefault via 10.0.0.1 dev wlan0\n1.2.3.0/24 dev x\n"
-    )
-    found = netplan_files.differences(before, netplan_files.observe([]))
-    assert found == [
-        "other interfaces: the route default via 10.99.0.1 dev mgmt0 proto static metric 102 is gone",
-        "other interfaces: the route blackhole 10.9.0.0/16 proto static is gone",
-        "other interfaces: the route 10.97.0.0/24 dev vpn0 scope link is gone",
-        "other interfaces: the route fd00::/64 dev mgmt0 proto ra metric 100 pref medium is gone",
-        "other interfaces: a new route default via 192.168.177.1 dev enp1s0f0v0 proto dhcp",
-        "other interfaces: a new route default via 10.0.0.1 dev wlan0",
-    ]
-
-
-@pytest.mark.usefixtures("routes")
-def test_the_name_servers_belong_to_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "resolv.conf").write_text("# a comment\nnameserver 192.0.2.53\n")
     (tmp_path / "second").write_text("nameserver 192.0.2.54\nsearch example.org\n")
     names = ("absent", "resolv.conf", "second")
     monkeypatch.setattr(netplan_files, "RESOLVER_FILES", [tmp_path / name for name in names])
-    assert [line for line in netplan_files.observe([]) if line.startswith("DNS")] == [
-        "DNS setting nameserver 192.0.2.53",
-        "DNS setting nameserver 192.0.2.54",
-        "DNS setting search example.org",
-    ]
+    before = netplan_files.observe(["enp1s0f0v0"])
+    said |= {("-4", "route"): LATER, ("-6", "route"): ""}
+    later = netplan_files.differences(before, netplan_files.observe([]))
+    stored.compare("netplan_observed", {"before": before, "later": later})
 
 
 def test_default_routes_of_both_families_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,25 +93,6 @@ def test_the_session_is_found_behind_sudo(tmp_path: Path, monkeypatch: pytest.Mo
     }
 
 
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (link(), ["interface x that is up"]),
-        (link("10.0.0.1/24"), ["interface x that is up", "address 10.0.0.1/24 of x"]),
-        (link("10.0.0.1/24", link_netnsid=1), ["interface x that is up", "address 10.0.0.1/24 of x"]),
-        (link(link_netnsid=1), []),
-        ({**link(), "flags": ["UP"]}, []),
-    ],
-    ids=["up", "address", "address of a veth", "end of a pod's veth", "without carrier"],
-)
-@pytest.mark.usefixtures("routes")
-def test_which_interfaces_must_stay(
-    monkeypatch: pytest.MonkeyPatch, shown: dict[str, Any], expected: list[str]
-) -> None:
-    monkeypatch.setattr(system, "links", lambda: {"x": shown})
-    assert [line for line in netplan_files.observe([]) if line.startswith(("interface", "address"))] == expected
-
-
 def test_gateways_that_answer_are_those_whose_ping_does(monkeypatch: pytest.MonkeyPatch) -> None:
     known = [{"dev": "a", "gateway": "10.0.0.1"}, {"dev": "ppp0"}, {"dev": "b", "gateway": "10.0.1.1"}]
     monkeypatch.setattr(netplan_files, "default_routes", lambda: known)
@@ -161,7 +105,7 @@ def test_gateways_that_answer_are_those_whose_ping_does(monkeypatch: pytest.Monk
     assert netplan_files.answering_gateways() == ("10.0.1.1",)
 
 
-PRESENT = netplan_files.Attributes(0o644)
+PRESENT, GONE, FILE = Attributes(0o644), Attributes(0o777, target="gone"), Attributes(0o777, target="file")
 
 
 @pytest.mark.parametrize(
@@ -169,28 +113,28 @@ PRESENT = netplan_files.Attributes(0o644)
     [
         ("file", "text", PRESENT, True),
         ("file", "other", PRESENT, False),
-        ("file", "text", netplan_files.Attributes(0o600), False),
-        ("file", "text", netplan_files.Attributes(0o644, uid=54321), False),
-        ("file", "text", netplan_files.Attributes(0o644, gid=54321), False),
-        ("file", "text", netplan_files.Attributes(0o777, target="gone"), False),
-        ("file", "text", netplan_files.Attributes(0o644, target="gone"), False),
+        ("file", "text", Attributes(0o600), False),
+        ("file", "text", Attributes(0o644, uid=54321), False),
+        ("file", "text", Attributes(0o644, gid=54321), False),
+        ("file", "text", GONE, False),
+        ("file", "text", Attributes(0o644, target="gone"), False),
         ("file", "text", None, True),  # a record of an older release
         ("file", None, None, False),
-        ("link", "text", netplan_files.Attributes(0o777, target="file"), True),
-        ("link", "text", netplan_files.Attributes(0o777, target="else"), False),
-        ("link", "text when the change began", netplan_files.Attributes(0o777, target="file"), True),
+        ("link", "text", FILE, True),
+        ("link", "text", Attributes(0o777, target="else"), False),
+        ("link", "text when the change began", FILE, True),
         ("link", "text", PRESENT, False),
         ("link", "text", None, False),
-        ("dangling", None, netplan_files.Attributes(0o777, target="gone"), True),
+        ("dangling", None, GONE, True),
         ("dangling", None, None, False),
         ("absent", None, None, True),
         ("absent", "text", PRESENT, False),
-        ("absent", None, netplan_files.Attributes(0o777, target="gone"), False),
+        ("absent", None, GONE, False),
         ("directory", None, None, False),
     ],
 )
 def test_a_path_is_compared_and_put_back_with_all_that_it_had(
-    tmp_path: Path, make: str, content: str | None, attributes: netplan_files.Attributes | None, held: bool
+    tmp_path: Path, make: str, content: str | None, attributes: Attributes | None, held: bool
 ) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "file").chmod(0o644)
@@ -206,19 +150,17 @@ def test_a_path_is_compared_and_put_back_with_all_that_it_had(
         assert netplan_files.holds(path, content, attributes)
 
 
-def test_a_path_that_cannot_be_has_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("text")
-    assert netplan_files.read(tmp_path / "file/below") == (None, None)
-    assert not netplan_files.holds(tmp_path / ("x" * 300), None, None)
-    assert [netplan_files.default_mode(Path(name)) for name in ("a.yaml", "a.conf")] == [0o600, 0o644]
-
-
-def test_an_old_file_that_was_kept_before_is_replaced(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_has_nothing_and_one_that_is_no_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("text")
+    assert netplan_files.read(path / "below") == (None, None)
+    assert not netplan_files.holds(tmp_path / ("x" * 300), None, None)
+    assert [netplan_files.default_mode(Path(name)) for name in ("a.yaml", "a.conf")] == [0o600, 0o644]
     netplan_files.kept(path).write_text("of an earlier change")
     netplan_files.keep(path)
     assert netplan_files.kept(path).read_text() == "text"
+    with pytest.raises(system.HostError, match="is not a file; move it away"):
+        netplan_files.read(tmp_path)
 
 
 def test_a_new_file_is_complete_on_disk_with_its_owner_before_it_is_renamed(
@@ -227,7 +169,7 @@ def test_a_new_file_is_complete_on_disk_with_its_owner_before_it_is_renamed(
     owners, sizes = [], []
     monkeypatch.setattr(os, "fchown", lambda _descriptor, uid, gid: owners.append((uid, gid)))
     monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
-    netplan_files.stage(tmp_path / "file", "text", netplan_files.Attributes(0o600, 3, 4))
+    netplan_files.stage(tmp_path / "file", "text", Attributes(0o600, 3, 4))
     assert (owners, sizes) == ([(3, 4)], [4])
 
     def full(_descriptor: int) -> None:
@@ -235,10 +177,5 @@ def test_a_new_file_is_complete_on_disk_with_its_owner_before_it_is_renamed(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(system.HostError, match="Cannot write"):
-        netplan_files.stage(tmp_path / "file", "text", netplan_files.Attributes(0o600))
+        netplan_files.stage(tmp_path / "file", "text", Attributes(0o600))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(system.HostError, match="is not a file; move it away"):
-        netplan_files.read(tmp_path)
