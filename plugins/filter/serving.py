@@ -26,11 +26,14 @@ def serving_obstacles(
     tolerations: list[dict[str, Any]] | None = None,
     resources: dict[str, Any] | None = None,
     computed: bool = True,
+    kubeconfig: str | None = None,
+    context: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return what would prevent the plan's pods from starting."""
-    known = [plain.load(Room, room) for room in rooms]
-    found = obstacles.obstacles(Plan.from_dict(plan), nads, known, unread or (), tolerations or (), resources, computed)
-    return findings.as_dicts(found)
+    known, asked = [plain.load(Room, room) for room in rooms], (resources, computed, kubeconfig, context)
+    return findings.as_dicts(
+        obstacles.obstacles(Plan.from_dict(plan), nads, known, unread or (), tolerations or (), *asked)
+    )
 
 
 def found_by(check: Callable[..., Iterable[findings.Finding]]) -> Callable[..., list[dict[str, Any]]]:

@@ -131,6 +131,7 @@ class Pull:
     def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
         self._cluster, self._options, self.image = cluster, options, options["image"]
         self._namespace = options["namespace"]
+        self.program = kubectl(options["kubeconfig"], options["context"])
         self._owner = objects.Owner(**options["owner"])
         recorded = cluster.config_map(self._namespace, RECORD).get(objects.record_key(self.image), "")
         self.pinned = objects.digest_in(self.image) or recorded
@@ -148,14 +149,14 @@ class Pull:
         secrets = self._owner.image_pull_secrets
         missing = [name for name in secrets if not self._has("v1/secrets", self._namespace, name)]
         if missing:
-            return _without_secrets(missing, self._namespace, self._kubectl())
+            return _without_secrets(missing, self._namespace, self.program)
         priority = self._owner.priority_class
         if not priority or self._has("scheduling.k8s.io/v1/priorityclasses", "", priority):
             return ""
         return (
             f"The cluster has no PriorityClass {priority}, so it would refuse the pods; nothing was changed."
             " Create it, or set sglang_priority_class (for the gateway gateway_priority_class) to one of"
-            f" {self._kubectl()} get priorityclasses."
+            f" {self.program} get priorityclasses."
         )
 
     def _has(self, resource: str, namespace: str, name: str) -> bool:
@@ -213,7 +214,7 @@ class Pull:
         """Return what each node without the image waits for."""
         pods, events = self.pods(), self._cluster.events(self._namespace)
         missing = [pod for host, pod in pods.items() if host not in self.found]
-        lines = [f"  {line}" for line in pod_lines(missing, events)]
+        lines = [f"  {line}" for line in pod_lines(missing, events, self.program)]
         if self.later:
             first = [host for host in self.nodes if host not in (*self.found, *self.later)]
             verb = "waits" if len(self.later) == 1 else "wait"
@@ -251,11 +252,8 @@ class Pull:
         if not self.pinned or objects.digest_in(self.image):
             return []
         patch = json.dumps({"data": {objects.record_key(self.image): None}}, separators=(",", ":"))
-        command = f"{self._kubectl()} -n {self._namespace} patch configmap {RECORD} --type merge -p '{patch}'"
+        command = f"{self.program} -n {self._namespace} patch configmap {RECORD} --type merge -p '{patch}'"
         return [f"{self.pinned} was recorded on first use. To accept what {self.image} is now, run {command}"]
-
-    def _kubectl(self) -> str:
-        return kubectl(self._options["kubeconfig"], self._options["context"])
 
     def record(self, digest: str) -> bool:
         """Record the digest of the first use; return whether it was recorded now."""
@@ -318,7 +316,7 @@ def main() -> None:
                 result |= {"done": False, "progress": {"waited": part.waited}}
                 module.exit_json(msg="\n".join(lines), **result)
             lines += quoted(pull.warnings(), "\n".join(lines))
-            lines += [*hints(lines), *pull.advice()]
+            lines += [*hints(lines, pull.program), *pull.advice()]
             pull.finish()
             module.fail_json(msg="\n".join(lines), **result)
         pull.finish()

@@ -168,10 +168,10 @@ def main() -> None:
     seen = warnings(cluster, options["namespace"])
     head = f"After {options['timeout']} s: {'; '.join(lacking)}."
     place = "journalctl -u k3s or journalctl -u k3s-agent on the node"
+    program = kubectl(options["kubeconfig"], options["context"])
     if all(" offers " in line and " is not ready " not in line for line in lacking):
-        program = kubectl(options["kubeconfig"], options["context"])
         place = f"the pods of the device plugins and their logs: {program} -n {options['namespace']} get pods"
-    advice = hints(seen) or [f"Look at {place}."]
+    advice = hints(seen, program) or [f"Look at {place}."]
     result["lacking"] = lacking
     module.fail_json(msg="\n".join([head, *quoted(seen, head), *advice]), **result)
 

@@ -64,7 +64,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     Slice,
     poll,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC, kubectl
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import (
     daemons_behind,
     hints,
@@ -93,7 +93,7 @@ def look(cluster: Cluster, options: dict[str, Any]) -> list[str]:
         events = cluster.events(namespace) if waiting else []
     except ClusterError as error:
         return [str(error)]
-    return [*filter(None, [behind]), *pod_lines(waiting, events)]
+    return [*filter(None, [behind]), *pod_lines(waiting, events, cluster.kubectl)]
 
 
 def warnings(cluster: Cluster, options: dict[str, Any]) -> list[str]:
@@ -135,9 +135,8 @@ def main() -> None:
         result |= {"done": False, "progress": {"waited": part.waited}}
         module.exit_json(msg=f"waiting for pods for {part.waited:.0f} s\n{shown}", **result)
     seen = warnings(cluster, options)
-    program = kubectl(options["kubeconfig"], options["context"])
-    advice = hints([*seen, shown]) or [
-        f"Look at {program} -n {options['namespace']} describe pods -l {options['label_selector']}."
+    advice = hints([*seen, shown], cluster.kubectl) or [
+        f"Look at {cluster.kubectl} -n {options['namespace']} describe pods -l {options['label_selector']}."
     ]
     head = f"Not all pods are ready after {options['timeout']} s."
     module.fail_json(msg="\n".join([head, shown, *quoted(seen, shown), *advice]), **result)

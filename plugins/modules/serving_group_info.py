@@ -179,7 +179,7 @@ class Members:
 
     def group(self, ranks: int) -> status.Group:
         pods = self._cluster.pods(self._namespace, self._selector)
-        return status.read_group(pods, self._cluster.events(self._namespace), ranks)
+        return status.read_group(pods, self._cluster.events(self._namespace), ranks, self._cluster.kubectl)
 
     def warnings(self) -> list[str]:
         """Return the newest Warning events of the group's pods and workloads, whose names begin with the group's."""
@@ -285,14 +285,19 @@ def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
     return [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
 
 
-def remedies(warnings: list[str]) -> list[tuple[str, str]]:
-    """Return the events whose cause is known, each with its remedy."""
-    found = {hint: text for text in reversed(warnings) for hint in hints([text])}
+def remedies(warnings: list[str], program: str) -> list[tuple[str, str]]:
+    """Return the events whose cause is known, each with its remedy; ``program`` begins commands."""
+    found = {hint: text for text in reversed(warnings) for hint in hints([text], program)}
     return [(text, hint) for hint, text in found.items()]
 
 
 def report(
-    group: status.Group, logs: dict[str, list[str]], causes: list[dict[str, Any]], head: str, warnings: list[str]
+    group: status.Group,
+    logs: dict[str, list[str]],
+    causes: list[dict[str, Any]],
+    head: str,
+    warnings: list[str],
+    program: str,
 ) -> str:
     """Return the message: one line per rank, warnings, last log lines of ranks in trouble, and probable causes."""
     # The module runs on the owner's machine.
@@ -305,7 +310,7 @@ def report(
         f"Probable cause: rank {cause['rank']} on {cause['node']}: {cause['summary']}. {cause['remedy']}"
         for cause in causes
     ]
-    return "\n".join([*lines, *hints(warnings)])
+    return "\n".join([*lines, *hints(warnings, program)])
 
 
 def headline(instance: str, group: status.Group, waited: float | None) -> str:
@@ -380,9 +385,10 @@ def main() -> None:
     most = 2 * options["log_lines"] if look_at_all else options["log_lines"]
     shown = {rank.pod: [line[:WIDTH] for line in log[-most:]] for rank, log in logs.items() if log}
     result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
-    result |= {"events": warnings, "hints": remedies(warnings), "last_hang": hang}
+    result |= {"events": warnings, "hints": remedies(warnings, cluster.kubectl), "last_hang": hang}
     head = headline(options["instance"], group, waited if options["wait_timeout"] else None)
-    result["msg"] = report(group, shown, causes, head, warnings) + (f"\nLast hang: {hang}" if hang else "")
+    result["msg"] = report(group, shown, causes, head, warnings, cluster.kubectl)
+    result["msg"] += f"\nLast hang: {hang}" if hang else ""
     if options["wait_timeout"] and not group.ready:
         module.fail_json(**result)
     module.exit_json(**result)

@@ -315,7 +315,9 @@ class Ask:
 
     def line(self) -> str:
         """Return what the pod waits for."""
-        return pod_lines([self.seen], self._cluster.events(self._namespace))[0] if self.seen else "there is no pod"
+        if not self.seen:
+            return "there is no pod"
+        return pod_lines([self.seen], self._cluster.events(self._namespace), self._cluster.kubectl)[0]
 
     def said(self) -> list[str]:
         """Return the lines of the program."""

@@ -52,7 +52,7 @@ class ClusterError(Exception):
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
+def explained(what: str, kubeconfig: str | None = None) -> Iterator[None]:
     """Convert the client's exceptions to ClusterError, without headers; ``what`` is a verb phrase.
 
     Of the API's answer, only the message about a missing right is quoted.
@@ -60,7 +60,7 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except kubernetes.config.ConfigException as error:
-        remedy = "Check the path and the context: kubectl config get-contexts"
+        remedy = f"Check the path and the context: {kubectl(kubeconfig, None)} config get-contexts"
         raise ClusterError(f"can't {what}: {_first_line(error)}. {remedy}") from error
     except kubernetes.client.ApiException as error:
         # For a refused web socket, only the text contains the status.
@@ -192,7 +192,8 @@ class Cluster:
         if MISSING:
             raise ClusterError(MISSING)
         self.kubectl = kubectl(kubeconfig, context)
-        with explained(f"use context {context or '(the current one)'} of kubeconfig {kubeconfig or '(the default)'}"):
+        what = f"use context {context or '(the current one)'} of kubeconfig {kubeconfig or '(the default)'}"
+        with explained(what, kubeconfig):
             self._client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
         # Only the request of this client is used, so the kinds of the API need not be read. The classes for the kinds
         # take longer to import (0.3 s) than all requests of most modules.

@@ -128,7 +128,7 @@ def _last_exit(container: Mapping[str, Any]) -> str:
     return next((str(end["reason"]) for end in ends if end.get("reason")), "")
 
 
-def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Rank | None:
+def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]], program: str) -> Rank | None:
     """Return the state of a rank from its pod and the events of its namespace; None for a pod that is no rank's."""
     place = number((pod["metadata"].get("labels") or {}).get(RANK))
     if place is None:
@@ -141,7 +141,7 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
     stuck = stuck_container(pod, "sglang")
     is_ready = ready(pod)
     stopping = bool(metadata.get("deletionTimestamp"))
-    wrong, hopeless = ("stopping", False) if stopping else trouble(pod, stuck, events)
+    wrong, hopeless = ("stopping", False) if stopping else trouble(pod, stuck, events, program)
     down = bool(crash(stuck))
     # The kubelet restarts a container at once after its first crash, so the crash is often seen only afterwards.
     last = crash(stuck) or stuck.get("lastState", {}).get("terminated") or {}
@@ -170,10 +170,12 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
     )
 
 
-def read_group(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], size: int) -> Group:
-    """Return the state of a group that is expected to have ``size`` ranks."""
+def read_group(
+    pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], size: int, program: str = "kubectl"
+) -> Group:
+    """Return the state of a group that is expected to have ``size`` ranks; ``program`` begins commands of remedies."""
     listed = list(events)
-    found = [read_rank(pod, listed) for pod in pods]
+    found = [read_rank(pod, listed, program) for pod in pods]
     ranks = sorted((rank for rank in found if rank is not None), key=lambda rank: rank.rank)
     return Group(ranks, sorted(set(range(size)) - {rank.rank for rank in ranks}))
 

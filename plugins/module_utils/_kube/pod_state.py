@@ -35,8 +35,9 @@ HINTS = (
     ),
     (
         r"401 Unauthorized|403 Forbidden|(?:pull )?access denied|authorization failed|no basic auth credentials",
-        "The registry refuses the node: the image's name is wrong, or it needs a password. Store that with kubectl"
-        " create secret docker-registry in the group's namespace, and name that Secret in gb10_image_pull_secrets.",
+        "The registry refuses the node: the image's name is wrong, or it needs a password. Store that in the group's"
+        " namespace with {kubectl} -n NAMESPACE create secret docker-registry NAME --docker-server=HOST"
+        " --docker-username=USER --docker-password=PASSWORD, and name that Secret in gb10_image_pull_secrets.",
     ),
     (
         r"ErrImagePull|ImagePullBackOff|[Ff]ailed to pull image",
@@ -55,7 +56,7 @@ HINTS = (
     (
         r"[Nn]ode password rejected",
         "The node was installed again and the cluster knows its old password. Run"
-        " kubectl -n kube-system delete secret NODE.node-password.k3s.",
+        " {kubectl} -n kube-system delete secret NODE.node-password.k3s.",
     ),
     (
         r"cannot find a network-attachment-definition \((?P<name>[^)]+)\)",
@@ -136,13 +137,13 @@ def tells_more(event: str, state: str) -> bool:
     return bool(event) and said not in state and not (known and known in said)
 
 
-def hints(warnings: Iterable[str]) -> list[str]:
-    """Return the remedies for the warnings whose cause is known, each once."""
+def hints(warnings: Iterable[str], program: str) -> list[str]:
+    """Return the remedies for the warnings whose cause is known, each once; ``program`` begins their commands."""
     found = []
     for text in warnings:
         for pattern, hint in HINTS:
             if match := re.search(pattern, text):
-                found.append(hint.format(**match.groupdict()))
+                found.append(hint.format(**match.groupdict(), kubectl=program))
     return list(dict.fromkeys(found))
 
 
@@ -177,13 +178,16 @@ def crash(container: Mapping[str, Any]) -> Mapping[str, Any]:
 def refused_image(pod: Mapping[str, Any]) -> bool:
     """Return whether a registry refused the image of a pod twice, for a reason that does not pass by itself."""
     containers = pod.get("status", {}).get("containerStatuses", [])
-    return any(trouble(pod, container, ())[1] for container in containers)
+    return any(trouble(pod, container, (), "")[1] for container in containers)
 
 
 def trouble(
-    pod: Mapping[str, Any], container: Mapping[str, Any], events: Iterable[Mapping[str, Any]]
+    pod: Mapping[str, Any], container: Mapping[str, Any], events: Iterable[Mapping[str, Any]], program: str
 ) -> tuple[str, bool]:
-    """Return what keeps a pod from becoming ready (empty if nothing is known), and whether waiting cannot help."""
+    """Return what keeps a pod from becoming ready (empty if nothing is known), and whether waiting cannot help.
+
+    ``program`` begins the commands of remedies.
+    """
     # A recreated pod keeps its name, so only the uid distinguishes its events from those of its predecessor.
     uid = pod["metadata"].get("uid")
     warnings = [e for e in events if e.get("type") == "Warning" and e.get("involvedObject", {}).get("uid") == uid]
@@ -202,10 +206,10 @@ def trouble(
         count, message = sum(int(e.get("count") or 1) for e in sandbox), str(sandbox[-1].get("message", ""))
         busy = any(words in message for words in _BUSY)
         return message, count >= (_BUSY_FAILURES if busy else _SANDBOX_FAILURES)
-    return _unmet(pod)
+    return _unmet(pod, program)
 
 
-def _unmet(pod: Mapping[str, Any]) -> tuple[str, bool]:
+def _unmet(pod: Mapping[str, Any], program: str) -> tuple[str, bool]:
     conditions = pod.get("status", {}).get("conditions") or []
     false = {one.get("type"): one for one in conditions if one.get("status") == "False"}
     if unscheduled := false.get("PodScheduled"):
@@ -226,7 +230,7 @@ def _unmet(pod: Mapping[str, Any]) -> tuple[str, bool]:
         place = f"-n {pod['metadata'].get('namespace', 'NAMESPACE')} logs {pod['metadata']['name']}"
         return (
             "transport: the container transport has written no condition, so the pod cannot become ready. It needs the "
-            f"API server, which pods of every node must reach. Look at kubectl {place} -c transport",
+            f"API server, which pods of every node must reach. Look at {program} {place} -c transport",
             False,
         )
     return "", False
@@ -246,13 +250,13 @@ def stuck_container(pod: Mapping[str, Any], first: str = "") -> Mapping[str, Any
     return next((c for c in (own, *statuses) if not c.get("state", {}).get("running")), own)
 
 
-def pod_lines(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> list[str]:
+def pod_lines(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], program: str) -> list[str]:
     """Return what pods that are not ready wait for; those that wait for the same stand together, up to four by name."""
     listed = list(events)
     found: dict[str, tuple[list[str], str]] = {}
     for pod in pods:
         name, place = pod["metadata"]["name"], pod.get("spec", {}).get("nodeName") or "no node yet"
-        text = _state_of(pod, listed)
+        text = _state_of(pod, listed, program)
         key = text.replace(name, "").replace(place, "")
         found.setdefault(key, ([], text))[0].append(f"{name} on {place}")
     lines = []
@@ -262,10 +266,11 @@ def pod_lines(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, A
     return lines
 
 
-def _state_of(pod: Mapping[str, Any], listed: list[Mapping[str, Any]]) -> str:
+def _state_of(pod: Mapping[str, Any], listed: list[Mapping[str, Any]], program: str) -> str:
     """Return phase, the container's reason, and the newest event of a pod."""
     container = stuck_container(pod)
-    reason = trouble(pod, container, listed)[0] or (container.get("state", {}).get("waiting") or {}).get("reason", "")
+    waiting = container.get("state", {}).get("waiting") or {}
+    reason = trouble(pod, container, listed, program)[0] or waiting.get("reason", "")
     event = last_event(str(pod["metadata"].get("uid", "")), listed)
     more = f" (last event {event})" if tells_more(event, reason) else ""
     return ", ".join(filter(None, [pod.get("status", {}).get("phase", "Unknown"), reason])) + more

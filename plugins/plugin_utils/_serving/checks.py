@@ -269,16 +269,16 @@ def platform_env(platform: str) -> dict[str, str]:
     return env | {"NCCL_NVLS_ENABLE": "0", "MAX_JOBS": "2"}
 
 
-def check_profile_env(env: Mapping[str, str], where: str, proves: bool = False) -> list[Finding]:
-    """Return the findings about variables that a profile or the user sets; ``where`` names their origin.
-
-    ``proves`` tells whether NCCL's files have to prove a transport, which groups of one node do not use.
-    """
+def check_profile_env(env: Mapping[str, str], where: str, settings: Settings) -> list[Finding]:
+    """Return the findings about variables that a profile or the user sets; ``where`` names their origin."""
     found = [_finding("serving.env.owned", env[key], where, key=key) for key in sorted(OWNED & env.keys())]
     # NCCL writes the evidence of its transport to the second one's file, which start_rank.py sets at every start.
     for key, rule in (("NCCL_IB_GID_INDEX", "serving.env.gid_index"), ("NCCL_DEBUG_FILE", "serving.env.evidence")):
         if key in env:
-            found.append(_finding(rule, env[key], where, key=key))
+            words = {"kubectl": settings.kubectl, "namespace": settings.namespace}
+            found.append(_finding(rule, env[key], where, key=key, **words))
+    # NCCL's files have to prove a transport, which groups of one node do not use.
+    proves = len(settings.nodes) > 1
     hiding = ((key, blinds(key, str(env[key]))) for key in VARIABLES if proves and key in env)
     return found + [_finding(f"serving.env.{how}", env[key], where, key=key) for key, how in hiding if how]
 
@@ -359,12 +359,11 @@ def _unpinned(profile: Profile) -> dict[str, str]:
 
 
 def _environment(profile: Profile, settings: Settings) -> Iterator[Finding]:
-    proves = len(settings.nodes) > 1
     # The user's value replaces the profile's, which then hides nothing.
     replaced = settings.env.keys() & set(VARIABLES)
     kept = {key: value for key, value in profile.env.items() if key not in replaced}
-    yield from check_profile_env(kept, profile.place, proves)
-    yield from check_profile_env(settings.env, "serving_plan_env", proves)
+    yield from check_profile_env(kept, profile.place, settings)
+    yield from check_profile_env(settings.env, "serving_plan_env", settings)
     for found in secret_findings({}, settings.env, "serving_plan_env"):
         yield _finding("serving.env.secret", None, found.where, key=found.key)
 
@@ -420,7 +419,7 @@ def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
 def _networks(settings: Settings) -> Iterator[Finding]:
     for one in settings.networks:
         if not (_OBJECT.fullmatch(one["name"]) and _INSTANCE.fullmatch(one["namespace"])):
-            yield _finding("serving.networks.name", one.get("given", ""))
+            yield _finding("serving.networks.name", one.get("given", ""), kubectl=settings.kubectl)
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, Transport
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import kubectl
 
 from .._controller.options import from_options
 from .._sglang.profile import ResolvedProfile
@@ -132,6 +133,13 @@ class Settings:
     open_routes: bool = False
     networks: tuple[Mapping[str, str], ...] = ()
     ssh: bool = True
+    kubeconfig: str = ""
+    kube_context: str = ""
+
+    @property
+    def kubectl(self) -> str:
+        """Return the beginning of a command about the cluster."""
+        return kubectl(self.kubeconfig, self.kube_context)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import kubectl
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, amount, untolerated
 
@@ -35,38 +36,42 @@ def obstacles(
     tolerations: Sequence[Mapping[str, Any]] = (),
     resources: Mapping[str, Any] | None = None,
     computed: bool = True,
+    kubeconfig: str | None = None,
+    context: str | None = None,
 ) -> list[Finding]:
     """Return an error for everything in the cluster that prevents a rank of ``plan`` from starting on its node.
 
     ``nads`` are the NetworkAttachmentDefinitions of the networks' namespaces, ``rooms`` the nodes as module
     node_room_info returns them; ``unread`` may contain ``nodes``, and then they are not judged. Pods of the same group
     are no obstacle: they stop before the new ones start. ``tolerations`` are those of the pods. ``resources`` and
-    ``computed`` say what they request, as :func:`.pods.requests` takes them.
+    ``computed`` say what they request, as :func:`.pods.requests` takes them. ``kubeconfig`` and ``context``
+    stand in the commands of remedies.
     """
     present = {(nad["metadata"].get("namespace", plan.namespace), nad["metadata"]["name"]): nad for nad in nads}
     by_host = {room.host: room for room in rooms}
+    program = kubectl(kubeconfig, context)
     found: list[Finding] = []
     for entry in plan.ranks:
-        found += _networks(entry, present)
+        found += _networks(entry, present, program)
         if "nodes" in unread:
             continue
         room = by_host.get(entry.node)
         if room is None:
             found.append(_error("serving.node.absent", entry.node, entry))
         else:
-            found += [_error(rule, room.node, entry, **words) for rule, words in closed(room, tolerations)]
+            found += [_error(rule, room.node, entry, **words) for rule, words in closed(room, tolerations, program)]
             found += _shortages(entry, room, plan)
             found += _too_large(entry, room, requests(entry, plan, resources or {}, computed))
     return found
 
 
-def _networks(entry: RankPlan, present: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Finding]:
+def _networks(entry: RankPlan, present: Mapping[tuple[str, str], Mapping[str, Any]], program: str) -> Iterator[Finding]:
     """Yield what is wrong with the networks of a rank; ``present`` has those of the cluster by namespace and name."""
     for one in entry.networks:
         nad = present.get((one.namespace, one.name))
         rule = "serving.nad.missing" if one.ips else "serving.nad.missing/theirs"
         if nad is None:
-            yield _error(rule, one.name, entry, namespace=one.namespace, interface=one.interface)
+            yield _error(rule, one.name, entry, namespace=one.namespace, interface=one.interface, kubectl=program)
             continue
         resource = str((nad["metadata"].get("annotations") or {}).get(RESOURCE_NAME) or "")
         if resource and resource not in entry.limits:
@@ -116,14 +121,14 @@ def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:
     return _finding(rule, None, f"rank {entry.rank} on {entry.node}", key=key, **words)
 
 
-def closed(room: Room, tolerations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
+def closed(room: Room, tolerations: Sequence[Mapping[str, Any]], program: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the rules by which no pod with these tolerations can start on a node, each with its words."""
     if room.trouble:
         yield "serving.node.not_ready", {"trouble": room.trouble}
     if room.disk:
         yield "serving.node.disk", {"disk": room.disk}
     if room.cordoned:
-        yield "serving.node.cordoned", {}
+        yield "serving.node.cordoned", {"kubectl": program}
     if taints := untolerated(room, tolerations):
         wanted = ", ".join(f"{{key: {taint.key}, operator: Exists}}" for taint in taints)
         yield "serving.node.tainted", {"taints": ", ".join(map(str, taints)), "wanted": wanted}
@@ -203,6 +208,13 @@ class Wanted:
     cni: Mapping[str, Sequence[str]] = field(default_factory=dict)
     ssh: bool = True
     theirs: bool = False
+    kubeconfig: str = ""
+    context: str = ""
+
+    @property
+    def kubectl(self) -> str:
+        """Return the beginning of a command about the cluster."""
+        return kubectl(self.kubeconfig, self.context)
 
 
 def judge(found: Mapping[str, Any], wanted: Wanted) -> tuple[list[str], list[Finding]]:
@@ -243,7 +255,7 @@ def _nodes(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
         if room is None:
             yield _finding("existing.node.absent", None, key=host, present=_list(rooms))
             continue
-        for rule, said in closed(room, wanted.tolerations):
+        for rule, said in closed(room, wanted.tolerations, wanted.kubectl):
             yield _finding(rule, None, host, key=room.node, **said)
         for resource, count in wanted.resources.get(host, {}).items():
             offered = room.offers.get(resource, 0)
@@ -264,7 +276,7 @@ def _multus(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
         yield _finding("existing.multus.stopped", None)
     for policy in found["sriov_policies"]:
         if policy["creates"] and not wanted.theirs:
-            yield _finding("existing.sriov.managed", None, key=policy["name"])
+            yield _finding("existing.sriov.managed", None, key=policy["name"], kubectl=wanted.kubectl)
     for host, plugins in wanted.cni.items():
         if plugins:
             yield _finding("existing.cni.missing", None, host, plugins=", ".join(plugins))
@@ -276,7 +288,7 @@ def _namespace(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
     level, name = found["namespace"]["level"], wanted.namespace
     needed = LEVELS[wanted.rdma_mode]
     if not found["namespace"]["exists"]:
-        yield _finding("existing.namespace.missing", name, level=needed)
+        yield _finding("existing.namespace.missing", name, level=needed, kubectl=wanted.kubectl)
     elif level and _STRICTNESS.index(level) > _STRICTNESS.index(needed):
         yield _finding("existing.namespace.level", name, level=level, mode=wanted.rdma_mode, needed=needed)
     elif OPENSHIFT in found["groups"]:

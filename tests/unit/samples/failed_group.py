@@ -91,6 +91,6 @@ def failed_group(
     group = status.Group(ranks)
     shown = {pod(rank): list(lines) for rank, lines in (logs or {}).items()}
     found = {"logs": shown, "causes": causes, "waited": 31.2, "events": list(events)}
-    found |= {"hints": info.remedies(list(events))}
+    found |= {"hints": info.remedies(list(events), "kubectl")}
     head = f"Group {GROUP} is not ready after 31 s."
-    return group.as_dict() | found | {"msg": info.report(group, shown, causes, head, list(events))}
+    return group.as_dict() | found | {"msg": info.report(group, shown, causes, head, list(events), "kubectl")}

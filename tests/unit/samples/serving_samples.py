@@ -64,6 +64,7 @@ def settings(**changes: Any) -> Settings:
     """Return settings for a group on all four nodes, changed as asked."""
     nodes = ("spark1", "spark2", "spark3", "spark4")
     values: dict[str, Any] = {"instance": "gemma-4-31b-it", "nodes": nodes, "models_dir": "/srv/models"}
+    values |= {"kubeconfig": "/k", "kube_context": "c"}
     return Settings(**(values | changes))
 
 

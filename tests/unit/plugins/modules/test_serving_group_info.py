@@ -95,7 +95,9 @@ def test_the_message_names_rank_cause_and_remedy() -> None:
     rank = status.Rank(1, "g-1-0", "spark2", "Running", False, False, 2, "", "crashed with exit code 1", True)
     causes = info.nccl_causes(rank, NO_GID)
     assert [cause["id"] for cause in causes] == ["qp_unreachable"]
-    text = info.report(status.Group([rank]), {"g-1-0": NO_GID[-1:]}, causes, "Group g is not ready after 5 s.", [])
+    text = info.report(
+        status.Group([rank]), {"g-1-0": NO_GID[-1:]}, causes, "Group g is not ready after 5 s.", [], "kubectl"
+    )
     assert "rank 1: pod g-1-0 on spark2: crashed with exit code 1, restarted 2 time(s)" in text
     assert "Probable cause: rank 1 on spark2: " in text
     assert "IPv4" in text

@@ -22,6 +22,7 @@ class Cluster:
     status: Json
     lines: list[str]
     refuses: str
+    kubectl = "kubectl"
 
     def __init__(self, _kubeconfig: str, _context: str) -> None:
         pass

@@ -242,8 +242,8 @@ def test_a_gate_without_a_condition_names_the_log_that_says_why() -> None:
     waiting = pod(0, ready=False, started=True)
     waiting["status"]["conditions"][0]["reason"] = "ReadinessGatesNotReady"
     waiting["metadata"]["namespace"] = "gb10-serving"
-    group = status.read_group([waiting], [], 1)
-    assert "kubectl -n gb10-serving logs g-0-0 -c transport" in group.lines()[0]
+    group = status.read_group([waiting], [], 1, "kubectl --context b")
+    assert "kubectl --context b -n gb10-serving logs g-0-0 -c transport" in group.lines()[0]
     assert not group.hopeless
 
 

@@ -1,5 +1,9 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +26,32 @@ OTHER: dict[str, Any] = {
     "current-context": "work",
 }
 ENTRIES = kubeconfig.renamed(K3S, "gb10", "https://10.99.0.10:6443")
+ROOT = Path(__file__).resolve().parents[5]
+
+
+def texts(code: str) -> Iterator[str]:
+    """Yield the texts of a program that are no documentation."""
+    tree = ast.parse(code)
+    pages = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
+    left_out = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in pages)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out:
+            yield node.value
+
+
+def test_every_command_of_a_message_names_its_kubeconfig() -> None:
+    """The current context of a kubeconfig may be that of another cluster: messages take :func:`kubeconfig.kubectl`."""
+    said = [(path, text) for path in ROOT.glob("plugins/**/*.py") for text in texts(path.read_text(encoding="utf-8"))]
+    for path in (*ROOT.glob("plugins/**/rules.yml"), *ROOT.glob("roles/**/*.yml"), *ROOT.glob("playbooks/*.yml")):
+        said += [(path, line) for line in path.read_text(encoding="utf-8").splitlines() if not re.match(" *#", line)]
+    found = [(path, text) for path, text in said if re.search(r"\bkubectl (?!--kubeconfig )", text)]
+    assert found == []
+    assert sum("{kubectl} " in text for _path, text in said) > 5
 
 
 def test_the_server_s_entry_gets_name_and_address() -> None:

@@ -34,11 +34,11 @@ def test_a_warning_is_quoted_unless_its_whole_text_is_shown() -> None:
 
 
 def test_a_missing_runtime_is_named_with_its_remedy() -> None:
-    (hint,) = pod_state.hints(pod_state.latest_warnings([event(NVIDIA, ""), event(NVIDIA, "", "other")]))
+    (hint,) = pod_state.hints(pod_state.latest_warnings([event(NVIDIA, ""), event(NVIDIA, "", "other")]), "kubectl")
     assert "knows no runtime nvidia" in hint
     assert "systemctl restart k3s" in hint
     assert "nvidia-ctk runtime configure" in hint
-    assert pod_state.hints(["Pod x: BackOff: back-off restarting failed container"]) == []
+    assert pod_state.hints(["Pod x: BackOff: back-off restarting failed container"], "kubectl") == []
 
 
 @pytest.mark.parametrize(
@@ -53,25 +53,25 @@ def test_a_missing_runtime_is_named_with_its_remedy() -> None:
     ],
 )
 def test_a_hint_names_the_cause_that_the_event_has(seen: str, said: str) -> None:
-    found = pod_state.hints([f"Pod x: {seen}"])
+    found = pod_state.hints([f"Pod x: {seen}"], "kubectl")
     assert (said in " ".join(found), len(found)) == (True, bool(said))
 
 
 def test_an_api_server_that_multus_does_not_reach_is_named_with_both_causes() -> None:
     where = 'plugin type="multus" failed (add): Multus: [gb10-serving/gb10-probe-spark4/28f3]: error waiting for pod: '
     seen = f'{where}Get "https://10.43.0.1:443/api/v1/namespaces/x/pods/y?timeout=1m0s": context deadline exceeded'
-    (hint,) = pod_state.hints([f"Pod y: FailedCreatePodSandBox: {seen}"])
+    (hint,) = pod_state.hints([f"Pod y: FailedCreatePodSandBox: {seen}"], "kubectl")
     assert "restart it (with K3s: k3s or k3s-agent)" in hint
     assert "look at the load of both" in hint
-    assert pod_state.hints([f"Pod y: FailedCreatePodSandBox: {where}pods is forbidden"]) == []
+    assert pod_state.hints([f"Pod y: FailedCreatePodSandBox: {where}pods is forbidden"], "kubectl") == []
 
 
 def test_a_taint_is_named_with_the_variable_that_tolerates_it() -> None:
     seen = "Pod x: FailedScheduling: 0/3 nodes are available: 1 node(s) had untolerated taint"
     for words in (" {nvidia.com/gpu: present}", "(s) {nvidia.com/gpu: }"):
-        (hint,) = pod_state.hints([f"{seen}{words}, 2 node(s) didn't match Pod's node affinity/selector."])
+        (hint,) = pod_state.hints([f"{seen}{words}, 2 node(s) didn't match Pod's node affinity/selector."], "kubectl")
         assert "add {key: nvidia.com/gpu, operator: Exists} to sglang_tolerations" in hint
-    assert pod_state.hints([f"{seen} {{node.kubernetes.io/not-ready: }}"]) == []
+    assert pod_state.hints([f"{seen} {{node.kubernetes.io/not-ready: }}"], "kubectl") == []
 
 
 def test_the_last_event_is_that_of_the_same_object() -> None:
@@ -83,7 +83,7 @@ def test_the_last_event_is_that_of_the_same_object() -> None:
 
 def test_a_network_of_another_namespace_that_multus_keeps_apart() -> None:
     said = "namespace isolation enabled, annotation violates permission, pod is in namespace a but refers to target"
-    (hint,) = pod_state.hints([f"Pod y: FailedCreatePodSandBox: {said} namespace rdma-2)"])
+    (hint,) = pod_state.hints([f"Pod y: FailedCreatePodSandBox: {said} namespace rdma-2)"], "kubectl")
     assert "add rdma-2 to globalNamespaces" in hint
 
 

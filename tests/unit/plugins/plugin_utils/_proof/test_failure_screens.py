@@ -171,7 +171,7 @@ def test_a_wait_for_pods_that_have_the_same_trouble_says_it_once(
 def test_a_pull_that_all_nodes_wait_for_names_its_cause_once() -> None:
     api = pods(16, "ErrImagePull", REFUSED)
     assert isinstance(api.pods, list)
-    (line,) = pod_lines(api.pods, api.events)
+    (line,) = pod_lines(api.pods, api.events, "kubectl")
     assert line.count("403 Forbidden") == 1
     assert line.startswith("pods gb10-multus-00000 on spark1, gb10-multus-00001 on spark2, ")
     assert " and 12 more: Pending, ErrImagePull: " in line

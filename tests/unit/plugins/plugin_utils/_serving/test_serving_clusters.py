@@ -66,6 +66,8 @@ def wanted(**changes: Any) -> Wanted:
         "resources": {host: {**GPU_OF_EXISTING, "rdma/hca": 1} for host in ("spark1", "spark2")},
         "runtime_class": "nvidia",
         "cni": {"spark1": [], "spark2": []},
+        "kubeconfig": "/k",
+        "context": "c",
     }
     return Wanted(**(values | changes))
 
@@ -78,7 +80,7 @@ def test_everything_missing_is_named_at_once_and_only_errors_refuse() -> None:
     for words in (
         "no RuntimeClass of this name",
         "Ask the owner of the cluster for Multus",
-        "kubectl create namespace models",
+        "run: kubectl create namespace models",
     ):
         assert words in str(report["findings"])
     remarks = serving.existing_cluster(

@@ -34,7 +34,8 @@ def obstacles(
 ) -> list[Finding]:
     """Return the obstacles for a group of four on these nodes with these pods."""
     found = [plain.load(Room, asdict(room)) for room in rooms(NODES if nodes is None else nodes, pods or [])]
-    return preflight.obstacles(plan(**changes), NADS if nads is None else nads, found, (), tolerations)
+    place = {"kubeconfig": "/k", "context": "c"}
+    return preflight.obstacles(plan(**changes), NADS if nads is None else nads, found, (), tolerations, **place)
 
 
 def test_the_first_object_of_a_group_is_the_account_by_which_it_is_found() -> None:

@@ -40,7 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "readings": {"preset": "current", "readings": [119.0, 100.0, None, 110.0]},
     "held": {"preset": "current", "held": {"spark1": 30.0}, "loads": {"spark1": []}},
-    "networks": {"preset": "current", "networks": UNKNOWN, "namespace": "models"},
+    "networks": {"preset": "current", "networks": UNKNOWN, "namespace": "models", "kubeconfig": "/k"},
     "networks of others": {
         "preset": "two-nodes",
         "networks": [{"name": "o/rail0"}, {"name": "rail1", "resource": "r/v"}],
