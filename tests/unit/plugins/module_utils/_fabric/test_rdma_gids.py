@@ -1,8 +1,13 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the RDMA devices that are read, and what is said about their GIDs, with a stored text."""
+
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import stored
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import (
     Gid,
     RdmaDevice,
@@ -15,7 +20,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import (
 )
 from sysfs_samples import mlx5_vf, rxe, write
 
-PLANNED = {"rdma_device": "rocep1s0f0v0", "address": "10.100.0.1"}
+PLANNED: dict[str, Any] = {"rdma_device": "rocep1s0f0v0", "address": "10.100.0.1"}
+VF = {**PLANNED, "address6": "fd00:100::1", "vf_index": 0, "mac": "02:95:2a:00:01:00"}
 
 
 @pytest.mark.parametrize(
@@ -29,199 +35,108 @@ def test_the_payload_follows_the_netdev_mtu(mtu: int, payload: int) -> None:
     ("text", "rate"),
     [("200 Gb/sec (4X HDR)", 200.0), ("2.5 Gb/sec (1X SDR)", 2.5), ("", None), (None, None), ("unknown", None)],
 )
-def test_rates(text: str | None, rate: float | None) -> None:
+def test_rates_and_states(text: str | None, rate: float | None) -> None:
     assert parse_rate(text) == rate
+    assert (parse_state("4: ACTIVE"), parse_state(None)) == ("ACTIVE", None)
 
 
-def test_states() -> None:
-    assert parse_state("4: ACTIVE") == "ACTIVE"
-    assert parse_state(None) is None
+def version_one(root: Path) -> None:
+    mlx5_vf(root)
+    write(root / "devices/0000:01:00.2/infiniband/rocep1s0f0v0/ports/1/gid_attrs/types/3", "IB/RoCE v1")
 
 
-def test_mlx5_lists_each_address_twice(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path)
-    (device,) = read_devices(str(tmp_path))
-    assert (device.name, device.netdevs, device.firmware) == ("rocep1s0f0v0", ("enp1s0f0v0",), "28.45.4028")
-    (port,) = device.ports
-    assert (port.state, port.phys_state, port.rate_gbps, port.link_layer) == ("ACTIVE", "LinkUp", 200.0, "Ethernet")
-    assert (port.mtu, port.active_mtu) == (9000, 4096)
-    assert [(g.index, g.type, g.ndev, g.ipv4) for g in port.gids] == [
-        (0, "IB/RoCE v1", "enp1s0f0v0", None),
-        (1, "RoCE v2", "enp1s0f0v0", None),
-        (2, "IB/RoCE v1", "enp1s0f0v0", "10.100.0.1"),
-        (3, "RoCE v2", "enp1s0f0v0", "10.100.0.1"),
-    ]
+def three_interfaces(root: Path, of_gid: str = "") -> None:
+    """Make a device of which the first interface tells no MTU."""
+    place = root / "class/infiniband/a"
+    for name, mtu in (("net1", 1500), ("net0", None), ("net2", 9000)):
+        (place / "device/net" / name).mkdir(parents=True)
+        if mtu:
+            write(root / "class/net" / name / "mtu", mtu)
+    write(place / "ports/1/state", "4: ACTIVE")
+    if of_gid:
+        write(place / "ports/1/gids/0", "fe80::1")
+        write(place / "ports/1/gid_attrs/ndevs/0", of_gid)
 
 
-def test_rxe_has_version_two_only_and_no_pci_function(tmp_path: Path) -> None:
-    rxe(tmp_path)
-    (device,) = read_devices(str(tmp_path))
-    assert device.netdevs == ("enp1s0v0",)
-    assert device.ports[0].rate_gbps == 2.5
-    results, findings = check_expected([device], [{"rdma_device": "rxe0", "address": "192.168.100.11"}])
-    assert (results[0].index, findings) == (1, [])
+def unordered(root: Path) -> None:
+    for device in ("b", "a"):
+        for port in ("10", "2", "x"):
+            place = root / "class/infiniband" / device / "ports" / port
+            for index, text in (("11", "fe80::2"), ("9", "fe80::1"), ("y", "fe80::3"), ("4", "no GID"), ("3", "::")):
+                write(place / "gids" / index, text)
+            write(place / "gid_attrs/ndevs/9", "")
+    write(root / "class/infiniband/a/fw_ver", "1.2")
+    write(root / "class/infiniband/a/hca_type", "MT4129")
 
 
-def test_a_planned_address_with_its_gid_is_found(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path)
-    results, findings = check_expected(read_devices(str(tmp_path)), [PLANNED], 9000)
-    assert findings == []
-    assert (results[0].found, results[0].index) == (True, 3)
+# {host: how its sysfs is made, what is expected there}
+HOSTS: dict[str, tuple[Callable[[Path], None], list[dict[str, Any]]]] = {
+    "mlx5": (mlx5_vf, [PLANNED, VF, {**VF, "address6": None}]),
+    "mlx5 with IPv6": (lambda root: mlx5_vf(root, address="fd00:100::1"), [{**PLANNED, "address": "fd00:100::1"}]),
+    "mlx5 without an address": (lambda root: mlx5_vf(root, address=None), [PLANNED]),
+    "mlx5 with another address": (lambda root: mlx5_vf(root, address="10.100.0.2"), [PLANNED]),
+    "mlx5 with RoCE v1 only": (version_one, [PLANNED]),
+    "mlx5 that is down, with a small MTU": (lambda root: mlx5_vf(root, mtu=1500, state="1: DOWN"), [PLANNED]),
+    "other expectations": (
+        mlx5_vf,
+        [
+            {**PLANNED, "rdma_device": "rocep1s0f0v7"},
+            {"rdma_device": "rocep1s0f0v0"},
+            {**PLANNED, "address": "10.0.0.01"},
+        ],
+    ),
+    "rxe": (rxe, [{"rdma_device": "rxe0", "address": "192.168.100.11"}]),
+    "no RDMA": (lambda root: None, [PLANNED]),
+    "three interfaces": (three_interfaces, []),
+    "three interfaces, one of a GID": (lambda root: three_interfaces(root, "net2"), []),
+    "unordered": (unordered, []),
+}
 
 
-def test_an_ipv6_address_is_its_own_gid(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path, address="fd00:100::1")
-    results, findings = check_expected(read_devices(str(tmp_path)), [{**PLANNED, "address": "fd00:100::1"}])
-    assert (results[0].index, findings) == (3, [])
-
-
-def test_a_vf_without_ipv4_is_named_with_what_it_has(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path, address=None)
-    results, findings = check_expected(read_devices(str(tmp_path)), [PLANNED])
-    assert not results[0].found
-    assert [f.rule for f in findings] == ["gid.absent"]
-    assert "Network is unreachable" in findings[0].reason
-    assert "fe80:" in findings[0].reason
-
-
-def test_another_address_is_not_enough(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path, address="10.100.0.2")
-    assert [f.rule for f in check_expected(read_devices(str(tmp_path)), [PLANNED])[1]] == ["gid.absent"]
-
-
-def test_version_one_is_not_enough(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path)
-    (tmp_path / "devices/0000:01:00.2/infiniband/rocep1s0f0v0/ports/1/gid_attrs/types/3").write_text("IB/RoCE v1\n")
-    results, findings = check_expected(read_devices(str(tmp_path)), [PLANNED])
-    assert results[0].index is None
-    assert [f.rule for f in findings] == ["gid.type"]
-
-
-def test_a_missing_device_is_named_with_the_existing_ones(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path)
-    results, findings = check_expected(
-        read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v7", "address": "10.0.0.1"}]
-    )
-    assert not results[0].found
-    assert [f.rule for f in findings] == ["gid.device_missing"]
-    assert "rocep1s0f0v0" in findings[0].reason
-
-
-def test_a_host_without_rdma_has_no_device_and_fails(tmp_path: Path) -> None:
-    assert read_devices(str(tmp_path)) == []
-    assert [f.rule for f in check_expected([], [PLANNED])[1]] == ["gid.device_missing"]
-
-
-def test_a_dead_port_and_a_small_mtu_are_found_together(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path, mtu=1500, state="1: DOWN")
-    findings = check_expected(read_devices(str(tmp_path)), [PLANNED], 9000)[1]
-    assert {f.rule for f in findings} == {"gid.port_state", "gid.mtu"}
-    assert any("1024" in f.reason for f in findings)
-
-
-def test_a_vf_of_the_plan_can_be_given_as_it_is(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path)
-    vf = {**PLANNED, "address6": "fd00:100::1", "vf_index": 0, "mac": "02:95:2a:00:01:00"}
-    results, findings = check_expected(read_devices(str(tmp_path)), [vf])
-    assert [(result.address, result.index) for result in results] == [("10.100.0.1", 3), ("fd00:100::1", None)]
-    assert [f.rule for f in findings] == ["gid.absent"]
-    assert [f.rule for f in check_expected(read_devices(str(tmp_path)), [{**vf, "address6": None}])[1]] == []
-
-
-def test_an_expectation_without_an_address_fails(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path)
-    assert [f.rule for f in check_expected(read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v0"}])[1]] == [
-        "gid.address"
-    ]
-
-
-def test_an_address_with_a_leading_zero_is_refused(tmp_path: Path) -> None:
-    mlx5_vf(tmp_path)
-    findings = check_expected(read_devices(str(tmp_path)), [{**PLANNED, "address": "10.100.0.01"}])[1]
-    assert [f.rule for f in findings] == ["gid.address"]
-
-
-def port_of(*gids: Gid, number: int = 1, state: str | None = "ACTIVE", mtu: int | None = 9000) -> RdmaPort:
+def port(*gids: Gid, number: int = 1, state: str | None = "ACTIVE", mtu: int | None = 9000) -> RdmaPort:
     return RdmaPort(number, state, "LinkUp", 200.0, "Ethernet", mtu, 4096, gids)
 
 
-def v2(index: int, ipv4: str, kind: str = "RoCE v2") -> Gid:
+def v2(index: int, ipv4: str = "10.0.0.1", kind: str = "RoCE v2") -> Gid:
     return Gid(index, f"::ffff:{ipv4}", kind, "e", ipv4)
 
 
-@pytest.mark.parametrize(
-    ("ports", "mtu", "index", "rules"),
-    [
-        ([port_of(v2(3, "10.0.0.1"))], 9000, 3, []),
-        ([port_of(v2(2, "10.0.0.1", "IB/RoCE v1"), v2(3, "10.0.0.1"), v2(5, "10.0.0.1"))], 9000, 3, []),
-        ([port_of(v2(1, "10.0.0.2")), port_of(v2(4, "10.0.0.1"), number=2)], None, 4, []),
-        ([port_of(v2(3, "10.0.0.1"), mtu=8999)], 9000, 3, ["gid.mtu"]),
-        ([port_of(v2(3, "10.0.0.1"), mtu=9001)], 9000, 3, []),
-        ([port_of(v2(3, "10.0.0.1"), mtu=None)], 9000, 3, []),
-        ([port_of(v2(3, "10.0.0.1"), mtu=1)], None, 3, []),
-        ([port_of(v2(3, "10.0.0.1"), state=None)], 9000, 3, ["gid.port_state"]),
-        ([port_of(v2(0, "10.0.0.1"))], 9000, 0, []),
-        ([port_of(v2(3, "10.0.0.1"), state="INIT"), port_of(number=2, mtu=10)], 20, 3, ["gid.port_state", "gid.mtu"]),
-        ([port_of()], 9000, None, ["gid.absent"]),
-        ([port_of(v2(2, "10.0.0.1", "IB/RoCE v1"))], 9000, None, ["gid.type"]),
-    ],
-)
-def test_an_address_is_judged_by_all_gids_and_ports(
-    ports: list[RdmaPort], mtu: int | None, index: int | None, rules: list[str]
-) -> None:
-    device = RdmaDevice("d", None, None, ("e",), tuple(ports))
-    (result,), findings = check_expected([device], [{"rdma_device": "d", "address": "10.0.0.1"}], mtu)
-    assert (result.index, result.found, result.rdma_device, result.address) == (
-        index,
-        index is not None,
-        "d",
-        "10.0.0.1",
-    )
-    assert [(found.severity, found.rule) for found in findings] == [("error", rule) for rule in rules]
+LOCAL = Gid(4, "fe80::1", "RoCE v2", "e", None)
+# {case: the ports of a device, the least MTU}
+PORTS: dict[str, tuple[list[RdmaPort], int | None]] = {
+    "the first GID of several": ([port(v2(2, kind="IB/RoCE v1"), v2(3), v2(5))], 9000),
+    "on the second port": ([port(v2(1, "10.0.0.2")), port(v2(4), number=2)], None),
+    "GID 0": ([port(v2(0))], 9000),
+    "a small MTU": ([port(v2(3), mtu=8999)], 9000),
+    "a large MTU": ([port(v2(3), mtu=9001)], 9000),
+    "no MTU": ([port(v2(3), mtu=None)], 9000),
+    "any MTU": ([port(v2(3), mtu=1)], None),
+    "no state": ([port(v2(3), state=None)], 9000),
+    "two bad ports": ([port(v2(3), state="INIT"), port(number=2, mtu=10)], 20),
+    "no GID": ([port()], 9000),
+    "other GIDs": ([port(v2(3, "10.0.0.2"), LOCAL), port(v2(3, "10.0.0.3"), number=2)], None),
+    "only version 1": ([port(v2(2, kind="IB/RoCE v1"))], 9000),
+}
 
 
-def test_a_device_has_all_its_interfaces_and_the_mtu_of_the_first_that_tells_one(tmp_path: Path) -> None:
-    place = tmp_path / "class/infiniband/a"
-    for name in ("net1", "net0", "net2"):
-        (place / "device/net" / name).mkdir(parents=True)
-    for name, mtu in (("net1", 1500), ("net2", 9000)):
-        write(tmp_path / "class/net" / name / "mtu", mtu)
-    write(place / "ports/1/state", "4: ACTIVE")
-    (device,) = read_devices(str(tmp_path))
-    assert (device.netdevs, device.ports[0].mtu) == (("net0", "net1", "net2"), 1500)
-    # The interface of a GID comes first.
-    write(place / "ports/1/gids/0", "fe80::1")
-    write(place / "ports/1/gid_attrs/ndevs/0", "net2")
-    assert read_devices(str(tmp_path))[0].ports[0].mtu == 9000
+def told(devices: list[RdmaDevice], expect: list[dict[str, Any]], mtu: int | None) -> list[str]:
+    results, findings = check_expected(devices, expect, mtu)
+    return [*map(str, results), *map(str, findings)]
 
 
-def test_an_absent_address_names_all_that_there_are() -> None:
-    ports = (port_of(v2(3, "10.0.0.2"), Gid(4, "fe80::1", "RoCE v2", "e", None)), port_of(v2(3, "10.0.0.3"), number=2))
-    expect = [{"rdma_device": "d", "address": "10.0.0.1"}, {"rdma_device": "none", "address": "10.0.0.1"}]
-    findings = check_expected([RdmaDevice("d", None, None, (), ports), RdmaDevice("e", None, None, (), ())], expect)[1]
-    assert ["10.0.0.2, fe80::1, 10.0.0.3" in findings[0].reason, "d, e" in findings[1].reason] == [True, True]
-    empty = RdmaDevice("d", None, None, (), (port_of(),))
-    assert "(GIDs: none)" in check_expected([empty], expect[:1])[1][0].reason
-
-
-def test_ports_and_gids_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    for device in ("b", "a"):
-        for port in ("10", "2", "x"):
-            place = tmp_path / "class/infiniband" / device / "ports" / port
-            for index in ("11", "9", "y"):
-                (place / "gids").mkdir(parents=True, exist_ok=True)
-                (place / "gids" / index).write_text(f"fe80::{port.removeprefix('x') or 1}\n")
-            (place / "gids/3").write_text("0000:0000:0000:0000:0000:0000:0000:0000\n")
-            (place / "gids/4").write_text("no GID\n")
-            write(place / "gid_attrs/ndevs/9", "")
-    (tmp_path / "class/infiniband/a/fw_ver").write_text("1.2\n")
-    (tmp_path / "class/infiniband/a/hca_type").write_text("MT4129\n")
-    found = read_devices(str(tmp_path))
-    assert [(device.name, device.firmware, device.hca_type) for device in found] == [
-        ("a", "1.2", "MT4129"),
-        ("b", None, None),
-    ]
-    assert [port.port for port in found[0].ports] == [2, 10]
-    assert [(gid.index, gid.ndev) for gid in found[0].ports[0].gids] == [(9, None), (11, None)]
-    first = found[0].ports[0]
-    assert (first.state, first.rate_gbps, first.mtu, first.active_mtu) == (None, None, None, None)
+def test_devices_and_findings_are_as_stored(tmp_path: Path) -> None:
+    found = {}
+    for name, (make, expect) in HOSTS.items():
+        make(tmp_path / name)
+        devices = read_devices(str(tmp_path / name))
+        said = [f"{one.name} {one.firmware} {one.hca_type} {one.netdevs}" for one in devices]
+        for every in (every for one in devices for every in one.ports):
+            gids = [f"  {gid.index} {gid.gid} {gid.type} {gid.ndev} {gid.ipv4}" for gid in every.gids]
+            plain = (every.state, every.phys_state, every.rate_gbps, every.link_layer, every.mtu, every.active_mtu)
+            said += [f"  port {every.port}: {', '.join(map(str, plain))}", *gids]
+        found[name] = [*said, *(line for one in expect for line in told(devices, [one], 9000))]
+    for name, (ports, mtu) in PORTS.items():
+        devices = [RdmaDevice("d", None, None, ("e",), tuple(ports)), RdmaDevice("e", None, None, (), ())]
+        found[name] = told(devices, [{"rdma_device": "d", "address": "10.0.0.1"}], mtu)
+    found["no such device"] = told(devices, [{"rdma_device": "none", "address": "10.0.0.1"}], None)
+    stored.compare("rdma_gids", found)
