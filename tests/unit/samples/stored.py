@@ -27,6 +27,18 @@ def compare(name: str, found: Mapping[str, Iterable[object]]) -> None:
     assert text.splitlines() == path.read_text(encoding="utf-8").splitlines()
 
 
+class Once:
+    """Gives each sentence in full once, and after that its beginning: a stored text has all words, and stays short."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self, text: str) -> str:
+        shown = f"{text[:40]}…" if text in self._known and len(text) > 40 else text
+        self._known.add(text)
+        return shown
+
+
 class _Words(str):
     """A sentence that consists of its words: what the code gives, not how a rule puts it."""
 
