@@ -45,6 +45,7 @@ class FakeApi:
         self.conditions: list[Condition] = []
         self.times: list[str] = []
         self.events: list[str] = []
+        self._lines: list[str] = []
         self.proven = "True"
         self.started = {"g-1-0": STARTED}
 
@@ -60,9 +61,17 @@ class FakeApi:
             raise OSError("no route to host")
         self.conditions.append(condition)
         self.times.append(since)
+        mark = "+" if condition.proven else "-"
+        self._lines.append(f"{mark}{condition.reason} since {since}: {condition.message}")
 
     def add_event(self, condition: Condition, prefix: str = "") -> None:
         self.events.append(f"{prefix}{condition.reason}")
+        self._lines.append(f"event {self.events[-1]}")
+
+    def taken(self, shown: Callable[[str], str]) -> list[str]:
+        """Return what was written since the last call."""
+        lines, self._lines = self._lines, []
+        return [f"{head}{colon}{shown(text)}" for head, colon, text in (line.partition(": ") for line in lines)]
 
 
 def page_of(monkeypatch: pytest.MonkeyPatch, gate: sidecar.Gate, *parts: Any, **more: Any) -> Callable[[str], Any]:
