@@ -31,7 +31,9 @@ STATES: dict[str, dict[str, Any]] = {
     "?": {"started": False, "running": False},
     "#": {"memory": "the node runs out of memory"},
     "%": {"garbage": "nothing but !"},
+    "-": {"started": False, "running": False},
 }
+SIGNS = "".join(STATES)
 # Looks in turn: the second, or "first..last/pause" for many, then the pods, "ok" or "503" of the head, and what it and
 # the starts say. A pod is its incarnation and signs: loading ~, ended !, pending ?, without memory #, noise %, gone -.
 COURSES = {
@@ -59,7 +61,7 @@ COURSES = {
     "restarts back off": "0..600 a b 503",
     "a short healthy time leaves the pause": "0..200 a b 503; 201 a b ok; 800 a b ok; 801 a b 503; 900 a b 503",
     "a long one resets it": "0..200 a b 503; 201 a b ok; 801 a b ok; 802 a b 503; 900 a b 503",
-    "a node without memory, also of a group that loads": "0 a b ok; 5 a b# ok; 34 c~ d#~; 35 c~ d#~",
+    "a node without memory, also of a group that loads": "0 a b ok; 5 a b# ok; 34 c~ d#; 35 c~ d#",
     "noise restarts a group once, until it was healthy without": (
         "0 a% b ok; 100 a% b ok; 800 a% b ok; 900 a b ok; 1600 a b ok; 1700 a% b ok"
     ),
@@ -95,15 +97,8 @@ def look(text: str, now: int, history: Any, limits: supervise.Limits) -> str:
     _when, *words = text.split()
     values = dict(word.split("=") for word in words if "=" in word)
     pods = [word for word in words if "=" not in word and word not in ("ok", "503")]
-    seen = []
-    for number, word in enumerate(pods):
-        pod = supervise.Seen(f"g-{number}-0", True, True, word.rstrip("~!?#%"))
-        changes = [STATES[sign] for sign in word if sign in STATES]
-        seen.append(
-            supervise.Seen(pod.name)
-            if word == "-"
-            else replace(pod, **dict(itertools.chain(*map(dict.items, changes))))
-        )
+    running = [supervise.Seen(f"g-{number}-0", True, True, word.rstrip(SIGNS)) for number, word in enumerate(pods)]
+    seen = [replace(pod, **STATES.get(word[-1], {})) for pod, word in zip(running, pods, strict=True)]
     known = {"new": now, "busy": now // 5 * supervise.BUSY_TOKENS, "idle": now // 5, "hourly": f"shard {now // 3540}"}
     names = {"tokens": f'{supervise.GENERATED}{{model="m"}}', "prefill": "sglang:realtime_tokens_total"}
     work = "\n".join(f"{names[name]} {known.get(value, value)}" for name, value in values.items() if name in names)
@@ -131,18 +126,10 @@ CONTAINERS: dict[str, dict[str, Any]] = {
     "runs": {"state": {"running": {}}},
     "has started": {"state": {"running": {}}, "restartCount": 2, "started": True},
     "has ended": {"state": {"terminated": {"exitCode": 1}}, "restartCount": 1, "started": True},
-    **{
-        f"waits: {why}": {"state": {"waiting": {"reason": why}}}
-        for why in (
-            "CrashLoopBackOff",
-            "CreateContainerError",
-            "RunContainerError",
-            "CreateContainerConfigError",
-            "ContainerCreating",
-        )
-    },
     "without a state": {"state": {}},
 }
+for why in ("CrashLoopBackOff", "CreateContainerError", "RunContainerError", "CreateContainerConfigError", "Pulling"):
+    CONTAINERS[f"waits: {why}"] = {"state": {"waiting": {"reason": why}}}
 CONDITIONS = [(MEMORY, "False", "MemoryOut"), (MEMORY, "False", "MemoryLow"), (MEMORY, "True", "MemoryOut")]
 CONDITIONS += [(ANSWERS, "False", "GarbageOut"), (ANSWERS, "False", "Garbage")]
 
