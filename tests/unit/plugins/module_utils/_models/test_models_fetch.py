@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -140,6 +141,19 @@ def test_time_runs_out_and_nothing_is_lost(server: Server, files: list[store.Fil
     assert fetch_all(server, files[1:2], tmp_path)
 
 
+def test_the_clock_is_asked_once_per_mebibyte(tmp_path: Path) -> None:
+    asked: list[int] = []
+    part, answer = tmp_path / "a.part", io.BytesIO(bytes(fetch._BLOCK + 4))
+
+    def alive() -> bool:
+        asked.append(part.stat().st_size)
+        return True
+
+    answer.read1 = lambda size=-1: answer.read(min(size, 1 << 18))  # type: ignore[method-assign]
+    assert fetch.save(answer, part, "wb", 1 << 30, alive, lambda _size: None)
+    assert len(asked) == 1 and part.stat().st_size == fetch._BLOCK + 4
+
+
 def test_the_token_is_sent_only_to_the_hub(server: Server, files: list[store.File], tmp_path: Path) -> None:
     with Server() as elsewhere:
         threading.Thread(target=elsewhere.serve_forever, args=(0.02,), daemon=True).start()
@@ -196,7 +210,8 @@ def test_what_was_verified_is_remembered(tmp_path: Path, files: list[store.File]
     assert store.partial_size(tmp_path, files[0]) == 0, "it is whole, so it is no part"
     (tmp_path / "config.json").write_bytes(b"")
     assert store.missing(tmp_path, files, recorded) == files
-    for damaged in (b'{"files": ["config.json"]}', b"[]", b"\xff", b'{"files": null}'):
+    outside = b'{"files": {"config.json": "0", "../config.json": "0"}}'
+    for damaged in (b'{"files": ["config.json"]}', b"[]", b"\xff", b'{"files": null}', outside):
         (tmp_path / store.MARKER).write_bytes(damaged)
         assert store.read_marker(tmp_path) == {}
 

@@ -50,14 +50,16 @@ def process(tmp_path: Path) -> Iterator[Path]:
 def launch(tmp_path: Path, process: Path) -> tuple[Node, int]:
     node = Node(tmp_path, 1, [2], free_port(), FILES)
     node.serving.bind(OWN, node.port)
-    share.start(process, node.serving, 600, 600)
+    share.start(process, node.serving, 60, 60)
     return node, int(process.read_text())
 
 
 def test_the_process_is_no_child_serves_and_ends_when_it_is_asked_to(tmp_path: Path, process: Path) -> None:
+    process.write_text(f"{os.getpid()} of a process that was killed")
     node, pid = launch(tmp_path, process)
     assert [ask(node, PATH + BIG, to=where) for where in OWN] == [(200, FILES[BIG])] * 2
     assert os.getpgid(pid) not in (os.getpgid(0), 0)
+    assert {Path(f"/proc/{pid}/fd/{number}").readlink() for number in (0, 1, 2)} == {Path(os.devnull)}
     assert all(SECRET not in Path(f"/proc/{pid}/{name}").read_text(errors="replace") for name in ("cmdline", "environ"))
     with pytest.raises(OSError, match=f"process {pid} serves models"):
         share.start(process, node.serving, 600, 600)

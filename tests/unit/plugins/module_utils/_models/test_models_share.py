@@ -150,6 +150,20 @@ def test_the_next_slice_goes_on_where_the_time_was_over(make: Make, hub: Hub) ->
     assert node.is_whole()
 
 
+def test_a_file_whose_time_is_over_while_it_is_fetched_is_left_to_the_next_slice(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make(1, [])
+    one = node.slice("http://127.0.0.1:9")
+
+    def fetch(*_arguments: Any) -> bool:
+        one._deadline = 0.0
+        return False
+
+    monkeypatch.setattr(share.Hub, "fetch", fetch)
+    assert not one.run(node.items[:1], 1, 60)
+
+
 def test_one_slice_fetches_the_files_of_two_models(make: Make, hub: Hub) -> None:
     node = make(1, [])
     second = node.directory.with_name("org--second")

@@ -13,9 +13,12 @@ SHARDS = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
 
 
 def safetensors(size: int = 64) -> bytes:
-    """Return a file of one tensor of ``size`` bytes."""
-    tensor = {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}
-    header = json.dumps({"__metadata__": {"format": "pt"}, "weight": tensor}).encode()
+    """Return a file of two tensors with ``size`` bytes together, of which the last one is named in the middle."""
+    last = {"dtype": "U8", "shape": [size - 1], "data_offsets": [1, size]}
+    tensors = {"first": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "last": last}
+    header = json.dumps(
+        {**tensors, "empty": {**last, "data_offsets": [0, 0]}, "__metadata__": {"format": "pt"}}
+    ).encode()
     return len(header).to_bytes(8, "little") + header + bytes(size)
 
 
@@ -51,7 +54,7 @@ def test_a_model_in_one_file_needs_no_index(tmp_path: Path) -> None:
         (lambda m: cut(m / SHARDS[1], 0), [f"{SHARDS[1]} is empty"]),
         (lambda m: cut(m / SHARDS[2], 5), [f"{SHARDS[2]} does not begin with a safetensors header"]),
         (lambda m: cut(m / SHARDS[2], 40), [f"{SHARDS[2]} does not begin with a safetensors header"]),
-        (lambda m: cut(m / SHARDS[2], len(safetensors()) - 9), [f"{SHARDS[2]} has 164 of 173 bytes"]),
+        (lambda m: cut(m / SHARDS[2], len(safetensors()) - 9), [f"{SHARDS[2]} has 291 of 300 bytes"]),
         (lambda m: (m / "config.json").unlink(), ["config.json is missing"]),
         *(
             (lambda m, text=text: (m / "model.safetensors.index.json").write_text(text), ["the index of its weights"])
