@@ -2,17 +2,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test properties that every plan without errors has, for any fabric."""
 
+import json
 import random
 import time
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import rdma_name, vf_netdev
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import check_matrix, model
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import attachments, check_matrix, model
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import SCHEMES, Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from hypothesis import assume, given
@@ -82,6 +83,24 @@ def test_nothing_is_given_twice_and_everything_fits(variables: dict[str, dict[st
         assert ip_address(vf.address) not in (subnet.network_address, subnet.broadcast_address)
         assert int(vf.address.rsplit(".", maxsplit=1)[1]) == variables[name]["gb10_node_id"]
         assert len(vf.netdev) <= 15
+
+
+@given(fabrics())
+def test_a_pod_reaches_vfs_of_its_own_index_and_rail_and_of_other_indices_only_in_a_common_subnet(
+    variables: dict[str, dict[str, Any]],
+) -> None:
+    """As docs/fabric.md says: all peers are on the link, because the network of a pod has no routes."""
+    plan = planned(variables)
+    vfs = [vf for host in plan.hosts.values() for vf in host.vfs]
+    for own, other in permutations(vfs, 2):
+        on_link = ip_address(other.address) in ip_network(f"{own.address}/{own.prefix}", strict=False)
+        same_index = own.vf_index == other.vf_index
+        assert on_link is (own.rail == other.rail and (same_index or plan.scheme == "subnet-per-rail"))
+    for each in attachments.nads(plan.as_dict(), "ns"):
+        assert [plugin.get("ipam") for plugin in json.loads(each["spec"]["config"])["plugins"]] == [
+            {"type": "static"},
+            None,
+        ]
 
 
 @given(fabrics())

@@ -143,4 +143,5 @@ def test_obstacles_are_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) ->
     ]
     found["taken"] = preflight.taken(loaded, held)
     found["taken, one node"] = preflight.taken(plan({"nodes": 1, "tp": 1}, nodes=("spark1",)), held)
+    found["taken, networks of others"] = preflight.taken(plan(networks=(THEIRS,)), held)
     compare("serving_obstacles_at_start", {name: said(findings) for name, findings in found.items()})
