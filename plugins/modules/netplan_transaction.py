@@ -192,12 +192,6 @@ class Transaction:
         """Check the host before its VFs are created."""
         system.require_writable([*self.paths.values(), netplan_files.NM_DROP_IN])
         desired = self.desired(vfs_may_come=True)
-        others_files = {
-            p: netplan_files.read(p)[0] or "" for p in netplan_files.netplan_files() if p != self.paths["netplan"]
-        }
-        for finding in netplan.leftovers(desired, system.links(), others_files):
-            self.result["findings"].append(finding.as_dict())
-            self.module.warn(str(finding))
         netplan.validate({})
         present = {*system.links(), *self.result["held"]}
         if not self.state.pending.exists() and present.issuperset(interface.name for interface in desired):

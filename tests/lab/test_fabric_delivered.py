@@ -55,8 +55,6 @@ def test_a_file_that_netplan_refused_before_is_named_before_a_vf_is_made(site: S
     done = site.lab.run(*site.lab.playbook("fabric", **VFS))
     assert done.returncode != 0
     said = " ".join((done.stdout + done.stderr).split())
-    assert "40-cx7.yaml" in said
-    assert "it also configures enp1s0f0np0" in said
     site.lab.shell("spark2", "rm /etc/netplan/90-NM-broken.yaml")
     assert "netplan already refuses the files that this host has now" in said
     assert "90-NM-broken.yaml" in said

@@ -57,17 +57,6 @@ RULES = Rules(
             "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",
             "interface",
         ),
-        "netplan.leftover": Rule(
-            "it also configures {interface}, and netplan adds its addresses to those of the fabric",
-            "If it has only ports of the fabric: sudo mv {value} /root/. Otherwise remove them from it",
-            "netplan file",
-            "warning",
-        ),
-        "netplan.lease": Rule(
-            "a DHCP server on the fabric gave this address, and may give a default route that replaces the host's",
-            "Turn the DHCP server of the switch or of the other host off; the fabric's addresses are static",
-            severity="warning",
-        ),
     }
 )
 
@@ -198,25 +187,6 @@ def check(
             findings.append(RULES.finding("netplan.management", name, why=protected[name]))
         if name not in links and name not in held and not (interface.is_vf and vfs_may_come):
             findings.append(RULES.finding("netplan.vf.missing" if interface.is_vf else "netplan.pf.missing", name))
-    return findings
-
-
-def leftovers(
-    desired: Iterable[Interface], links: Mapping[str, Mapping[str, Any]], files: Mapping[Path, str]
-) -> list[Finding]:
-    """Return other sources of configuration for the fabric's interfaces: other netplan files and DHCP servers.
-
-    netplan merges all files, so the addresses of NVIDIA's 40-cx7.yaml are added to the fabric's.
-    """
-    findings = []
-    for interface in desired:
-        named = re.compile(rf"""^\s+["']?{re.escape(interface.name)}["']?:""", re.MULTILINE)
-        for path in (path for path, text in files.items() if named.search(text)):
-            findings.append(RULES.finding("netplan.leftover", str(path), interface=interface.name))
-        for entry in links.get(interface.name, {}).get("addr_info", []):
-            if entry.get("dynamic") and entry.get("family", "inet") == "inet":
-                address = f"{entry['local']}/{entry['prefixlen']}"
-                findings.append(RULES.finding("netplan.lease", address, key=interface.name))
     return findings
 
 

@@ -152,7 +152,7 @@ def _unmanaged(host: Host) -> Sequence[Fault]:
 
 def _leftovers(host: Host) -> Iterator[Fault]:
     for file in host.known["netplan"]["files"]:
-        ports = [name for name in file["interfaces"] if name in host.pfs]
+        ports = [name for name in file["interfaces"] if name in host.pfs or name in host.vfs]
         if ports:
             yield {"value": ", ".join(ports), "key": file["path"], "path": file["path"]}
 

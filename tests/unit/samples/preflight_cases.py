@@ -250,6 +250,11 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
         with_facts(netplan={"error": None, "files": [{"path": CX7, "interfaces": ["enp1s0f0np0"]}]}),
         with_facts(netplan={"error": None, "files": [{"path": CX7, "interfaces": ["enp1s0f1np1"]}]}),
     ),
+    (
+        "preflight.netplan.leftover",
+        with_facts(netplan={"error": None, "files": [{"path": CX7, "interfaces": ["enp1s0f0v0"]}]}),
+        with_facts(netplan={"error": None, "files": [{"path": CX7, "interfaces": ["enp1s0f0v9"]}]}),
+    ),
     *(("preflight.network.cluster", with_address(*there), with_address(*elsewhere)) for there, elsewhere in TAKEN),
     ("preflight.network.cluster", with_facts(routes={"tun0": ["10.42.128.0/17"]}), with_facts(routes=FLANNEL)),
     (

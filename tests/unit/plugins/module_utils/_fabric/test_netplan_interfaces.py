@@ -3,7 +3,6 @@
 """Compare the files, sysctls, findings and deviations of the fabric's interfaces with a stored text."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,14 +34,6 @@ LOCAL = Gid(0, "fe80::1", "RoCE v2", "vf0", None)
 MAPPED = Gid(3, "::ffff:10.100.0.1", "RoCE v2", "vf0", "10.100.0.1")
 GOOD = {"pf0": link(), "vf0": link(9000, "10.100.0.1/24")}
 POD = {"vf0": "pod a/b"}
-LEASED = {"local": "192.168.177.5", "prefixlen": 24, "dynamic": True}
-LEASES = [{**LEASED, "family": "inet6"}, {**LEASED, "dynamic": False}, LEASED]
-OTHERS = {
-    Path("/etc/netplan/40-cx7.yaml"): "network:\n  ethernets:\n    pf0: {dhcp4: true}\n",
-    Path("/etc/netplan/41-cx7.yaml"): "network:\n  ethernets:\n    'vf0': {dhcp4: true}\n",
-    Path("/etc/netplan/42-cx7.yaml"): "network:\n  ethernets:\n    vf0: {dhcp4: true}\n",
-    Path("/etc/netplan/50-site.yaml"): "network:\n  ethernets:\n    pf01: {}\n    # pf0:\n",
-}
 FILES = {"a VF of a pod": (PFS, VFS), "both families": ([], DUAL), "transit": (TRANSIT, [])}
 LIVE: dict[str, Mapping[str, Any]] = {
     "as planned": {},
@@ -56,7 +47,6 @@ LIVE: dict[str, Mapping[str, Any]] = {
     "nothing": {"links": {}, "later": True},
     "the management link": {"protected": {"pf0": "default route"}, "links": {"pf0": link()}},
     "no address of both families": {"vfs": DUAL, "links": {**GOOD, "vf0": link()}},
-    "leftovers": {"links": {**GOOD, "pf0": {**link(), "addr_info": LEASES}}, "files": OTHERS},
     "a GID": {"devices": device(LOCAL, MAPPED)},
     "no GIDs": {"vfs": MORE, "links": {**GOOD, "vf1": GOOD["vf0"], "vf2": GOOD["vf0"]}, "devices": device(LOCAL)},
     "no GID of a pod": {"links": GOOD, "held": POD, "devices": device(LOCAL)},
@@ -68,8 +58,7 @@ def differences(case: Mapping[str, Any]) -> list[str]:
     links, held = case.get("links", GOOD), case.get("held", {})
     findings = netplan.check(desired, links, case.get("protected", {}), held, case.get("later", False))
     gids = netplan.gid_deviations(desired, held, case["devices"]) if "devices" in case else []
-    left = netplan.leftovers(desired, links, case.get("files", {}))
-    return [*map(str, [*findings, *left]), *netplan.deviations(desired, links, held), *gids]
+    return [*map(str, findings), *netplan.deviations(desired, links, held), *gids]
 
 
 def test_the_files_and_differences_are_as_stored() -> None:
