@@ -12,6 +12,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import as_dicts
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_lines
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import BY_ID
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import judge_all
 from ansible_collections.gb10.cluster.plugins.modules import pods_wait
@@ -23,7 +24,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen im
     render_text,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.check_matrix import ping_verdict
-from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import group_screen, proof_screen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.failure import (
+    CONSEQUENCES,
+    group_screen,
+    merged,
+    proof_screen,
+    roots,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.obstacles import obstacles
 from failed_group import CLOSED, EXPECT, GROUP, TCP, UNREACHABLE, failed_group, log, pod
 from kube_samples import FakeApi
@@ -37,11 +44,20 @@ RECORDED = json.loads((Path(__file__).parents[3] / "fixtures" / "screens" / "unp
 NO_NETWORK = (
     'cannot find a network-attachment-definition (gb10-rail1-vf0) in namespace (gb10-serving): "gb10-rail1-vf0"'
 )
+CRASH = {1: ["Loading weights", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB", ""]}
+NAD = "Pod gemma-4-31b-it-1-0: FailedCreatePodSandBox: cannot find a network-attachment-definition (gb10-rail1-vf0)"
+NOPE = "ErrImagePull: nope"
 FAULTS: dict[str, dict[str, Any]] = {
     "unprivileged, as recorded": RECORDED,
     "unprivileged": failed_group([TCP] * 4),
     "no-vf-address": failed_group([UNREACHABLE] * 4),
     "no-vf-address on one rank": failed_group([UNREACHABLE, CLOSED, CLOSED, CLOSED]),
+    "unprivileged, and no log could be read": RECORDED | {"causes": [], "logs": {}},
+    "unprivileged on one rank": failed_group([(), TCP, (), ()]),
+    "a server has no memory": failed_group([()] * 4, CRASH, rank1="crashed with exit code 1"),
+    "missing-nad on one rank": failed_group([()] * 4, events=[NAD], rank1="waits for its network"),
+    "an image is missing": failed_group([(), ()], events=["Pod x: Failed: Failed to pull image nope"], rank0=NOPE),
+    "ranks without a pod": failed_group([(), ()], rank0="not scheduled: 0/4 nodes") | {"missing": [2, 3]},
     "missing-nad": failed_group(
         [()] * 4,
         events=[f"Pod {pod(0)}: FailedCreatePodSandBox: {NO_NETWORK}"],
@@ -136,11 +152,11 @@ TEXTS = {
 }
 
 
-def check(text: str) -> None:
+def check(text: str, width: int = WIDTH) -> None:
     """Fail if a text is higher or wider than a screen, or says something twice."""
     lines, words = text.splitlines(), text.split()
     assert 0 < len(lines) <= HEIGHT
-    assert max(map(len, lines)) <= WIDTH
+    assert max(map(len, lines)) <= width
     runs = Counter(" ".join(words[at : at + RUN]) for at in range(len(words) - RUN + 1))
     assert [run for run, count in runs.items() if count > 1 and any(map(str.isalpha, run.split()))] == []
 
@@ -152,6 +168,8 @@ def test_the_screens_are_those_that_are_stored() -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_failure_is_one_screen_that_repeats_nothing(name: str) -> None:
     check(TEXTS[name])
+    for width in (80, 200) if name.startswith("group, ") else ():
+        check(render(group_screen(FAULTS[name.removeprefix("group, ")], GROUP), width), width)
 
 
 @pytest.mark.usefixtures("simulated_clock")
@@ -175,3 +193,56 @@ def test_a_pull_that_all_nodes_wait_for_names_its_cause_once() -> None:
     assert line.count("403 Forbidden") == 1
     assert line.startswith("pods gb10-multus-00000 on spark1, gb10-multus-00001 on spark2, ")
     assert " and 12 more: Pending, ErrImagePull: " in line
+
+
+def test_the_readme_shows_the_screen_of_the_demo() -> None:
+    shown = render(group_screen(RECORDED, GROUP)).strip()
+    assert f"```text\n{shown}\n```" in (Path(__file__).parents[5] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_screen_of_four_ranks_on_tcp_has_a_tenth_of_the_lines_of_the_message() -> None:
+    logs = {rank: [f"line {number}" for number in range(15)] for rank in range(4)}
+    result = failed_group([TCP] * 4, logs)
+    assert result["msg"].count("NCCL sees no usable RDMA device") > 8
+    assert len(result["msg"].splitlines()) > 70
+    text = render(group_screen(result, GROUP))
+    assert (len(text.splitlines()), text.count("RDMA device:")) == (6, 1)
+
+
+def cause(name: str, rank: int | None, confidence: float) -> dict[str, Any]:
+    return {
+        "id": name,
+        "rank": rank,
+        "source": f"g-{rank}-0",
+        "summary": f"{name}.",
+        "remedy": f"Mend {name}.",
+        "line": "",
+        "confidence": confidence,
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "left"),
+    [
+        ([("no_rdma_device", 0, 0.7), ("hca_selection", 0, 0.5)], [("no_rdma_device", 0)]),
+        ([("peer_gone", 1, 0.6), ("reg_mr", 0, 0.9)], [("reg_mr", 0)]),
+        ([("peer_gone", 1, 0.6), ("bootstrap", 0, 0.4)], [("peer_gone", 1), ("bootstrap", 0)]),
+        ([("reg_mr", 0, 0.2)], []),
+        ([("reg_mr", None, 0.9), ("gid_changed", None, 0.6)], [("reg_mr", None)]),
+    ],
+)
+def test_a_rank_has_one_cause_and_consequences_give_way(
+    found: list[tuple[str, int | None, float]], left: list[tuple[str, int | None]]
+) -> None:
+    assert [(each["id"], each["rank"]) for each in roots(cause(*one) for one in found)] == left
+
+
+def test_a_cause_of_several_ranks_is_said_once() -> None:
+    shown = merged([cause("a", 2, 0.9), cause("a", 0, 0.9), cause("b", 1, 0.5)], 3)
+    assert [(one.text, one.who) for one in shown] == [("a.", "ranks 0, 2"), ("b.", "rank 1")]
+    assert merged([cause("a", rank, 0.9) for rank in range(2)], 2)[0].who == ""
+    assert merged([cause("a", None, 0.9)], 2)[0].who == "pod g-None-0"
+
+
+def test_consequences_are_in_the_catalogue() -> None:
+    assert set(BY_ID) > CONSEQUENCES
