@@ -72,7 +72,11 @@ def keep(work: Callable[[], None], answers: Callable[[], bool], pause: float = _
     # Process 1 of a container ignores SIGTERM unless it has a handler.
     signal.signal(signal.SIGTERM, stop)
     while True:
+        # An exception in the middle of a fork is ignored (seen on 2026-11-30 in a hook of module logging), and before
+        # ``child`` has its number the child would go on. So a signal waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         child = _start(work)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         how = _wait(child, answers, pause)
         child = None
         api.say(f"gb10.cluster transport: the program {how}; it is started again")
@@ -88,6 +92,7 @@ def _start(work: Callable[[], None]) -> int:
     status = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         work()
     except BaseException:
         traceback.print_exc()
