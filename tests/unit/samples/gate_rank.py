@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One rank with its own files and sysfs, and an API that records what its sidecar writes."""
 
+import io
 import json
+import re
 import shutil
+import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
@@ -74,6 +77,28 @@ class FakeApi:
         return [f"{head}{colon}{shown(text)}" for head, colon, text in (line.partition(": ") for line in lines)]
 
 
+class Server:
+    """The API server as a client in a pod reaches it: notes the requests, and answers what ``answer`` returns."""
+
+    def __init__(self) -> None:
+        self.requests: list[urllib.request.Request] = []
+        self.asked: list[str] = []
+        self.trusted: dict[str, str] = {}
+        self.timeouts: list[float] = []
+        self.answer: Callable[[str], bytes] = lambda _path: b"{}"
+
+    def open(self, request: urllib.request.Request, timeout: float) -> Any:
+        self.requests.append(request)
+        self.timeouts.append(timeout)
+        path, kind = request.full_url.partition("/namespaces/s/")[2], str(request.get_header("Content-type"))
+        body = re.sub(r'"\d{4}-[-T:\d]*Z"', '"now"', (request.data or b"").decode())  # type: ignore[union-attr]
+        words = (request.get_method(), path, kind.removeprefix("application/json"), body)
+        self.asked.append(" ".join(filter(None, words)))
+        answer = io.BytesIO(self.answer(path))
+        answer.headers = {"Date": "Sun, 22 Nov 2026 12:00:00 GMT"}  # type: ignore[attr-defined]
+        return answer
+
+
 def page_of(monkeypatch: pytest.MonkeyPatch, gate: sidecar.Gate, *parts: Any, **more: Any) -> Callable[[str], Any]:
     """Return the function that answers for the sidecar's pages, without a server."""
     pages: list[Callable[[str], Any]] = []
@@ -116,9 +141,9 @@ class Rank:
                 shutil.rmtree(old)
         (self.logs / name).mkdir(exist_ok=True)
 
-    def nccl(self, start: str, net: str = "IB", lines: int = len(LINES)) -> None:
+    def nccl(self, start: str, net: str = "IB", lines: int | str = len(LINES)) -> None:
         self.start(start)
-        said = "".join(f"g-0-0:40:40 [0] NCCL INFO {line.format(net=net)}\n" for line in LINES[:lines])
+        said = "".join(f"g-0-0:40:40 [0] NCCL INFO {line.format(net=net)}\n" for line in LINES[: int(lines)])
         (self.logs / start / "g-0-0.40").write_text(said)
 
     def turn(self, seconds: float = 3) -> None:

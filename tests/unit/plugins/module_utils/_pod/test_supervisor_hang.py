@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,14 +188,3 @@ def test_a_rank_that_says_nothing_delays_nothing(
     assert kept.read_text().startswith(finding)
     assert ("could not be told" in said) is fails
     assert told == [("g-0-0", "GroupHung")] * (not fails)
-
-
-@pytest.mark.parametrize(
-    ("change", "part", "hangs"),
-    [({}, None, True), ({}, 5.0, False), ({"running": False}, None, False), ({"memory": "3 %"}, None, False)],
-)
-def test_only_a_group_that_runs_as_one_is_asked_what_it_waits_for(
-    change: Json, part: float | None, hangs: bool
-) -> None:
-    seen = [SEEN[0], replace(SEEN[1], **change)]
-    assert supervise.hangs(seen, supervise.History(part_since=part)) is hangs

@@ -4,9 +4,7 @@
 
 import argparse
 import itertools
-import ssl
 import sys
-import urllib.request
 from dataclasses import replace
 from email.message import Message
 from http.client import BadStatusLine
@@ -21,6 +19,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import ANSWERS, MEMORY
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import supervise
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import TIMEOUTS
+from gate_rank import Server
 
 COLLECTION = Path(__file__).resolve().parents[5]
 LIMITS = supervise.Limits(40, first_step=40, part_after=30, backoff_first=30, backoff_most=100, calm_after=600)
@@ -59,6 +58,9 @@ COURSES = {
         "0..575/25 a b 503 prefill=new; 600 a b 503 prefill=9; 640 a b 503 prefill=9"
     ),
     "restarts back off": "0..600 a b 503",
+    "a restart in the first second that may have one": (
+        "0 a b 503; 40 a b 503; 41 a b 503; 81 a b 503; 82 a b 503; 140 a b 503; 141 a b 503"
+    ),
     "a short healthy time leaves the pause": "0..200 a b 503; 201 a b ok; 800 a b ok; 801 a b 503; 900 a b 503",
     "a long one resets it": "0..200 a b 503; 201 a b ok; 801 a b ok; 802 a b 503; 900 a b 503",
     "a node without memory, also of a group that loads": "0 a b ok; 5 a b# ok; 34 c~ d#; 35 c~ d#",
@@ -218,55 +220,37 @@ def test_only_200_and_the_scheduler_s_own_lines_count(
     assert supervise.work_done("10.0.0.1", 30000).splitlines() == work
 
 
-class Opener:
-    """An API server with one pod, whose sidecar has no log."""
+def test_what_the_supervisor_asks_the_api_is_as_stored(server: Server, tmp_path: Path) -> None:
+    """There is one pod, whose sidecar has no log."""
+    error: Exception = HTTPError("https://api", 404, "not found", Message(), None)
+    logs, found = ["last line\n"], dict[str, list[str]]()
+    api = supervise.SupervisorApi("s", 15, tmp_path)
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.text = "last line\n"
-        self.error: Exception | None = None
-
-    def open(self, request: urllib.request.Request, timeout: float) -> Any:
-        assert timeout == 15
-        path = request.full_url.partition("/namespaces/s/")[2]
-        self.asked.append(f"{request.get_method()} {path} {(request.data or b'').decode()}".strip())  # type: ignore[union-attr]
+    def answer(path: str) -> bytes:
         if path.startswith("pods/g-1-0") or "container=transport" in path:
-            raise self.error or HTTPError(request.full_url, 404, "not found", Message(), None)
-        answer = BytesIO(self.text.encode() if "/log?" in path else b'{"metadata": {"uid": "u"}}')
-        answer.headers = {"Date": "Sun, 22 Nov 2026 12:00:00 GMT"}  # type: ignore[attr-defined]
-        return answer
-
-
-def test_what_the_supervisor_asks_the_api_is_as_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opener = Opener()
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.43.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(ssl, "create_default_context", lambda cafile: None)
-    monkeypatch.setattr(urllib.request, "build_opener", lambda *_handlers: opener)
-    monkeypatch.setattr(supervise.time, "strftime", lambda *_words: "now")
-    (tmp_path / "token").write_text("t")
-    api, found = supervise.SupervisorApi("s", 15, tmp_path), {}
+            raise error
+        return logs[-1].encode() if "/log?" in path else b'{"metadata": {"uid": "u"}}'
 
     def note(title: str, answer: object) -> None:
-        found[f"{title}: {answer!r}"], opener.asked = opener.asked, []
+        found[f"{title}: {answer!r}"], server.asked = server.asked, []
 
+    server.answer = answer
     note("see", told(api.see("g-0-0")))
     note("see a pod that does not exist", told(api.see("g-1-0")))
     note("delete", api.delete("g-1-0"))
-    note("log before a crash", api.log("g-0-0", True))
-    note("log", api.log("g-0-0", False))
     note("tell", api.tell(supervise.Seen("g-0-0", incarnation="u/3"), "GroupHung", "why"))
     note("last words", api.said(["g-0-0"]))
-    for opener.error in (None, ERRORS[1]):
-        note(f"last words if a pod answers {opener.error or 404}", api.said(["g-0-0", "g-1-0"]))
+    failures = error, ERRORS[1]
+    for error in failures:
+        note("log before a crash", api.log("g-0-0", True))
+        note(f"last words if a pod answers {error}", api.said(["g-0-0", "g-1-0"]))
     # In a warm-up that hangs, answers to probes are all that SGLang logs, for ever.
     access = '[2026-11-25 23:26:50] INFO:     10.42.0.1:4242 - "GET /health HTTP/1.1" 503 Service Unavailable\n'
-    for lines in (
-        f"shard 1\nshard 2\n{access}{access}Health check failed. Server couldn't get a response\n",
-        access * 50,
-    ):
-        opener.text = lines
+    warm_up = f"shard 1\nshard 2\n{access}{access}Health check failed. Server couldn't get a response\n"
+    for text in (warm_up, access * 50):
+        logs.append(text)
         note("last words without answers to probes", api.said(["g-0-0"]))
+    assert set(server.timeouts) == {15}
     stored.compare("supervisor_requests", found)
 
 
@@ -295,32 +279,37 @@ class Group:
         self.done.append(f"delete {name}")
 
 
-@pytest.mark.parametrize(
-    ("group", "port", "work", "acts"),
-    [
-        (Group(), 30002, "", ["asked 2", "delete g-0-0", "delete g-1-0"]),
-        (Group(), None, "", ["delete g-0-0", "delete g-1-0"]),
-        (Group(memory="3 %"), 30002, "", ["delete g-0-0", "delete g-1-0"]),
-        (Group(), 30002, "sglang:token_usage 0.5", []),
-        (Group({"started": True}, started=False, incarnation="u/1"), 30002, "", ["last words of g-1-0"]),
-    ],
-    ids=["hangs", "no evidence", "no memory", "works", "loads after a crash"],
-)
-def test_a_group_that_hangs_is_asked_before_its_pods_are_deleted(
-    group: Any, port: int | None, work: str, acts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervise, "explain", lambda _api, seen, _options: group.done.append(f"asked {len(seen)}"))
+def test_what_a_check_does_is_as_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that hangs is asked before its pods are deleted."""
+    loading = Group({"started": True}, started=False, incarnation="u/1")
+    cases: dict[str, tuple[Any, int | None, str, str]] = {
+        "hangs": (Group(), 30002, "", "g-0-0/0"),
+        "hangs, without a page of evidence": (Group(), None, "", "g-0-0/0"),
+        "has no memory": (Group(memory="3 %"), 30002, "", "g-0-0/0"),
+        "answers with noise": (Group(garbage="!"), 30002, "", "g-0-0/0"),
+        "is partly new": (Group(), 30002, "", "old/0"),
+        "does not run": (Group(running=False), 30002, "", "g-0-0/0"),
+        "works": (Group(), 30002, "sglang:token_usage 0.5", "g-0-0/0"),
+        "loads after a crash": (loading, 30002, "", "g-0-0/0"),
+    }
+    found = {}
     monkeypatch.setattr(supervise, "head_is_healthy", lambda address, *_words: address != "g-0-0")
-    monkeypatch.setattr(supervise, "work_done", lambda *_words: work)
-    history = supervise.History(stuck_since=-1e9, incarnations=("g-0-0/0", "g-1-0/0"))
-    options = argparse.Namespace(evidence_port=port, port=1, logs=tmp_path, evidence_seconds=1)
-    before = {"g-0-0": "g-0-0/0", "g-1-0": "g-1-0/0"}
-    group.done.clear()
-    supervise.check(group, ["g-0-0", "g-1-0"], history, before, options, supervise.Limits())
-    assert group.done == ["see g-0-0", "see g-1-0", *acts]
-    kept = ["g-0-0 False\n", "g-1-0 False\n"] if "delete g-1-0" in acts else ["g-0-0 True\n", "g-1-0 True\n"]
-    assert sorted(path.read_text() for path in tmp_path.iterdir()) == kept * bool(acts)
-    assert history.said == (["shard 1"] if "last words of g-1-0" in acts else [])
+    monkeypatch.setattr(supervise.time, "monotonic", lambda: 1000.0)
+    for title, (group, port, work, known) in cases.items():
+        logs = tmp_path / title
+        logs.mkdir()
+        monkeypatch.setattr(supervise, "say", lambda text, to=group.done: to.append(f"say {text.splitlines()[0]}"))
+        monkeypatch.setattr(
+            supervise, "explain", lambda _api, seen, _options, to=group.done: to.append(f"ask {len(seen)}")
+        )
+        monkeypatch.setattr(supervise, "work_done", lambda *_words, work=work: work)
+        history = supervise.History(stuck_since=-1000.0, incarnations=(known, "g-1-0/0"))
+        options = argparse.Namespace(evidence_port=port, port=1, logs=logs)
+        before = {"g-0-0": "g-0-0/0", "g-1-0": "g-1-0/0"}
+        supervise.check(group, ["g-0-0", "g-1-0"], history, before, options, COLD)
+        kept = sorted(path.read_text().strip() for path in logs.iterdir())
+        found[title] = ["; ".join(group.done), f"kept: {', '.join(kept)}; last words: {history.said}"]
+    stored.compare("supervisor_checks", found)
 
 
 @pytest.mark.parametrize("error", [*ERRORS, ValueError("no JSON")])
@@ -355,28 +344,17 @@ def test_logs_are_kept_but_not_for_ever_and_a_full_disk_stops_nothing(
     assert "can't be saved" in said and "g-2-0 True" in said
 
 
-@pytest.mark.parametrize(
-    ("given", "evidence_port", "limits"),
-    [
-        ("", None, COLD),
-        (
-            "--evidence-port 30002 --stuck-after 40 --first-step-timeout 50 --start-timeout 60",
-            30002,
-            supervise.Limits(40, 50, 60),
-        ),
-    ],
-)
-def test_the_program_watches_the_groups_of_its_command(
-    given: str, evidence_port: int | None, limits: supervise.Limits, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("limited", [False, True])
+def test_the_program_watches_the_groups_of_its_command(limited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
     monkeypatch.setattr(supervise, "serve_pages", lambda port, _read: started.append(port))
     monkeypatch.setattr(supervise, "SupervisorApi", lambda namespace, timeout: namespace)
     monkeypatch.setattr(supervise, "watch", lambda *words: started.extend(words))
     command = "supervise --namespace s --pods g-0-0,g-1-0 --pods f-0-0 --port 1 --live-port 9"
-    monkeypatch.setattr(sys, "argv", [*command.split(), *given.split()])
+    limits = " --evidence-port 30002 --stuck-after 40 --first-step-timeout 50 --start-timeout 60"
+    monkeypatch.setattr(sys, "argv", (command + limits * limited).split())
     supervise.main()
     port, namespace, options, told, _pulse = started
-    assert (port, namespace, options.port, told) == (9, "s", 1, limits)
-    assert (options.pods, options.evidence_port) == ([["g-0-0", "g-1-0"], ["f-0-0"]], evidence_port)
+    assert (port, namespace, options.port, told) == (9, "s", 1, supervise.Limits(40, 50, 60) if limited else COLD)
+    assert (options.pods, options.evidence_port) == ([["g-0-0", "g-1-0"], ["f-0-0"]], 30002 if limited else None)
     assert (options.interval, options.evidence_seconds, options.logs) == (5, 20, Path("/var/log/group"))

@@ -1,232 +1,245 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test what the sidecar judges from its own files and sysfs, with an API that records its requests."""
+"""Test what the sidecar judges from its own files and sysfs, also forged ones, and what it writes to the API."""
 
 import io
 import json
-import re
-import ssl
+import os
+import shutil
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from email.message import Message
-from http.client import IncompleteRead
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, gate, sidecar, watch
+import stored
+from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, gate, sidecar
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.evidence import NcclFiles
-from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Condition, unproven
-from gate_rank import GATE, LATER, LINES, STARTED, Rank
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.gate import Condition
+from ansible_collections.gb10.cluster.plugins.module_utils._pod.watch import PodApi
+from gate_rank import LATER, LINES, STARTED, Rank, Server
+
+PREFIX = "g-0-0:40:40 [0] NCCL INFO "
+ADDRESS = "0000:0000:0000:0000:0000:ffff:0a64:0001"
+SHOWN = tuple(f"gb10_transport_{name}" for name in ("info", "verdict_age", "rdma_bytes", "link_speed"))
+APPENDED = {
+    "causes": f"{PREFIX}NET/IB : No device found.\n"
+    "g-0-0:40:40 [0] misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type 4 != 3\n",
+    "tcp": "".join(f"g-0-0:40:41 [0] NCCL INFO {line.format(net='Socket')}\n" for line in LINES[1:]),
+    "trees": f"{PREFIX}Connected all trees\n",
+    "many-trees": f"{PREFIX}Connected all trees\n" * 70_000,
+    "more": f"{PREFIX}NCCL appends\n",
+}
 
 
-def test_a_head_is_proven_after_a_generation_and_reports_it_once(rank: Rank) -> None:
-    assert rank.step() == "NotStarted"
-    rank.nccl("1", lines=4)
-    assert (rank.step(), rank.asked) == ("NotProven", 1)
-    rank.nccl("1")
-    assert [rank.step() for _look in range(3)] == ["Proven"] * 3
-    assert len(rank.api.conditions) == 3
-    # A server that has not connected yet causes no event.
-    assert (rank.api.events, rank.asked) == (["Proven"], 1)
-    assert 'gb10_transport_proven{instance="g",rank="0"} 1' in rank.watch.text
-    assert 'device="mlx0",interface="lo",direction="sent"} 100' in rank.watch.text
+def refused(code: int) -> HTTPError:
+    return HTTPError("url", code, "no", Message(), None)
 
 
-def test_a_rank_whose_environment_hides_the_transport_names_the_variable(rank: Rank) -> None:
-    rank.nccl("1", lines=1)
-    (rank.logs / "environment.json").write_text('{"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "^INIT"}')
-    assert rank.step() == "NotProven"
-    condition = rank.api.conditions[-1]
-    assert condition.cause == "blinded"
-    assert "The server's environment has NCCL_DEBUG_SUBSYS=^INIT, which hides NCCL's transport" in condition.message
-    assert "Remove the variable from the profile, serving_plan_env and the image" in condition.message
-    # What NCCL itself proves or names counts, whatever the environment has.
-    rank.nccl("2")
-    (rank.logs / "environment.json").write_text('{"NCCL_HOSTID": "x"}')
-    assert rank.step() == "Proven"
-    assert rank.api.conditions[-1].cause == ""
+class Played(Rank):
+    """A rank to which the events of a course happen; each method is one."""
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        path.mkdir()
+        super().__init__(path, patch)
+        self.patch, self.clock, self.said = patch, 0.0, list[str]()
+        self.file = self.logs / "1/g-0-0.40"
+        patch.setattr(sidecar.time, "time", lambda: self.clock + self.now)
+        patch.setattr(sidecar, "say", lambda _text: self.said.append("logged"))
+        patch.setattr(evidence, "read_link", lambda *_words: {"carrier_changes": 3, "speed": 10000})
+        self.watch._since = self.now
+
+    def play(self, text: str, shown: stored.Once) -> list[str]:
+        """Return a line for each look of a course with what happened before it."""
+        lines, events = [], []
+        for event in text.split(";"):
+            what, *given = event.replace("ADDRESS", ADDRESS).split()
+            if what == "metrics":
+                known = [line.replace('instance="g",rank="0",', "") for line in self.watch.text.splitlines()]
+                lines.append(f"    {'; '.join(line for line in known if line.startswith(SHOWN))}")
+            elif what.startswith("+"):
+                lines.append(f"{', '.join([*events, what])} → {self.looked(float(what), shown)}")
+                events = []
+            else:
+                events.append(event.strip())
+                getattr(self, what.replace("-", "_"))(*given)
+        return lines
+
+    def looked(self, seconds: float, shown: stored.Once) -> str:
+        asked, failed = self.asked, ""
+        try:
+            self.turn(seconds)
+        except OSError as error:
+            failed = f"fails: {error}"
+        written, self.said = [*self.api.taken(shown), *self.said], []
+        more = [failed, "generates" * (self.asked > asked), "unsaid" * self.watch.unsaid]
+        return "; ".join(filter(None, [*written, *more])).replace("1970-01-01T", "") or "nothing new"
+
+    def start_again(self, **changes: Any) -> None:
+        self.watch = sidecar.Watch(replace(self.watch.gate, **changes), NcclFiles(self.logs), self.api)  # type: ignore[arg-type]
+        self.watch._since = self.now
+
+    def two_rails(self) -> None:
+        self.start_again(rails=(*self.watch.gate.rails, evidence.Rail("mlx1", "absent0", "10.101.0.1", 9000)))
+
+    def append(self, what: str) -> None:
+        with self.file.open("a") as stream:
+            stream.write(APPENDED[what])
+
+    def environment(self, variable: str) -> None:
+        (self.logs / "environment.json").write_text(json.dumps(dict([variable.split("=", 1)])))
+
+    def clock_is(self, at: str) -> None:
+        self.clock = float(at) - self.now
+
+    def server_started(self) -> None:
+        self.api.started["g-0-0"] = STARTED
+
+    def becomes(self, kind: str) -> None:
+        """Replace the file of NCCL by something else, most with the same text."""
+        aside = self.file.rename(self.logs.parent / "aside")
+        makes: dict[str, Callable[[], object]] = {
+            "link": lambda: self.file.symlink_to(aside),
+            "pipe": lambda: os.mkfifo(self.file),
+            "directory": self.file.mkdir,
+            # NCCL_DEBUG_FILE ends with %h.%p: host name and process number.
+            "other-name": lambda: shutil.copy(aside, f"{self.file}.copy"),
+            "earlier-start": lambda: (self.start("2"), self.file.parent.mkdir(), shutil.copy(aside, self.file)),
+            "beside-the-starts": lambda: shutil.copy(aside, self.logs / self.file.name),
+        }
+        makes[kind]()
+
+    def empty(self) -> None:
+        os.truncate(self.file, 0)
+
+    def forge(self, when: str) -> None:
+        forged = self.file.with_name("g-0-0.41")
+        forged.write_text("".join(f"g-0-0:41:41 [0] NCCL INFO {line.format(net='IB')}\n" for line in LINES))
+        os.utime(forged, (int(when), int(when)))
+
+    def rotate(self) -> None:
+        """Give the file another text of the same size, as after a rotation by copying."""
+        self.file.write_text(self.file.read_text().replace("NET/IB/0", "NET/IX/0"))
+        os.utime(self.file, (4102444800, 4102444800))
+
+    def overwrite(self) -> None:
+        text = self.file.read_text()
+        with self.file.open("r+") as stream:
+            stream.write(text.replace("Socket", "IB").ljust(len(text)))
+
+    def zeros(self) -> None:
+        self.start("1")
+        self.file.touch()
+        os.truncate(self.file, 64 << 20)
+
+    def others(self, proven: str) -> None:
+        self.api.proven = proven
+
+    def refuse(self, call: str, code: str) -> None:
+        def refuse(*_words: Any) -> None:
+            raise PermissionError(13, "denied", "1") if call == "look" else refused(int(code))
+
+        self.patch.setattr(self.watch.files if call == "look" else self.api, call, refuse)
+
+    def accept(self, call: str) -> None:
+        self.patch.delattr(self.watch.files if call == "look" else self.api, call)
+
+    def remove(self, name: str) -> None:
+        (self.port / name).unlink()
+
+    def tokens_flow(self) -> None:
+        self.patch.setattr(gate, "tokens", lambda _port: 4 * self.now)
+
+    def slow_judgements(self) -> None:
+        seconds = iter(range(1000))
+        self.patch.setattr(sidecar.time, "monotonic", lambda: float(next(seconds)))
+
+    def no_counters(self) -> None:
+        self.patch.setattr(evidence, "SCRIPT", "exit 3")
+
+    def publish(self) -> None:
+        self.watch.publish(0)
 
 
-def test_a_proof_is_not_older_than_its_server_if_the_clock_was_set_back(
-    rank: Rank, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hour_before = 1795348800.0 - 3600
-    rank.api.started["g-0-0"] = STARTED
-    monkeypatch.setattr(sidecar.time, "time", lambda: hour_before)
-    rank.step()
-    rank.nccl("1")
-    assert rank.step() == "Proven"
-    assert rank.api.times == ["2026-11-22T11:00:00Z", STARTED]
-    pod = rank.api.pod("g-1-0")
-    pod["status"]["conditions"][0]["lastTransitionTime"] = rank.api.times[-1]
-    assert unproven(pod) == ""
+# Each course begins with a new rank: events, and looks after some seconds.
+COURSES = {
+    "a head is proven after a generation and reports it once": ["+3; nccl 1 IB 4; +3; nccl 1; +3; +3; metrics"],
+    "a variable that hides the transport is named": [
+        "nccl 1 IB 1; environment NCCL_DEBUG_SUBSYS=^INIT; +3; nccl 2; environment NCCL_HOSTID=x; +3"
+    ],
+    "a proof is not older than its server if the clock was set back": [
+        "server-started; clock-is 1795345200; +3; nccl 1; +3"
+    ],
+    "the metrics name the cause while a server fails at every start": [
+        "nccl 1 Socket; append causes; +3; metrics; nccl 2 IB 0; +3; metrics; nccl 2; +3; nccl 3 IB 0; +3; metrics"
+    ],
+    "files that cannot be read revoke the proof": ["nccl 1; +3; refuse look 13; +3; +20; accept look; +3"],
+    "only a start makes new evidence": [
+        "nccl 1; +3; empty; +3; +20; becomes link; +3; nccl 1; +3; nccl 2; +3",
+        "nccl 1; +3; nccl 1 IB 2; +3; +20",
+    ],
+    "a new communicator on TCP revokes the proof": ["nccl 1; +3; append tcp; +3"],
+    "a start discards the proof of the start before": [
+        "nccl 1; +3; +60; metrics; start 2; +60; nccl 2; +60; nccl 3; +3"
+    ],
+    "a condition that the API may have lost is written again": [
+        "nccl 1; +3; clock-is -80000; +60; +60; +60; +60; +59; +60; metrics; +60"
+    ],
+    "another rank is unproven, or a GID is missing": [
+        "nccl 1; +3; others False; +3; others True; +3; remove gids/3; +20; write gids/3 ADDRESS; +20"
+    ],
+    "a head that has just started says what another rank lacks": ["publish; nccl 1; others False; +3"],
+    "a pulled cable, and the generation after it": [
+        "write state 4:ACTIVE; nccl 1; +3; write state 1:DOWN; +3; write state 4:ACTIVE; +3; "
+        "write counters/port_xmit_data 2500; +3"
+    ],
+    "an interface without carrier": ["two-rails; nccl 1; +3; metrics"],
+    "a head that never heard of the other ranks": ["refuse pod 500; nccl 1; +3; metrics; start 2; +3; nccl 2; +3"],
+    "very long files are judged rarely, and a start at once": [
+        "slow-judgements; nccl 1 IB 4; +3; nccl 1; +19.5; +0.5; nccl 2 Socket; +3"
+    ],
+    "GIDs are read every 15 seconds, also without counters": ["no-counters; nccl 1; +3; remove gids/3; +14.5; +0.5"],
+    "a forged file of another process takes no failure away": ["nccl 1 Socket; +3; forge 10; +3; forge 4102444800; +3"],
+    "TCP with a forged file is found by the counters": ["tokens-flow; nccl 1; +25; +25; +25"],
+    "what is no file of this start proves nothing": [
+        f"nccl 1; becomes {kind}; +3"
+        for kind in ("link", "pipe", "directory", "earlier-start", "beside-the-starts", "other-name")
+    ],
+    "a file of the same size with another text": ["nccl 1; +3; rotate; +3; +20"],
+    "a file that is overwritten in place": [
+        f"nccl 1 Socket; append {size}; +3; append more; +3; overwrite; +20; +20; nccl 2; +3"
+        for size in ("trees", "many-trees")
+    ],
+    "a file of zeros": ["zeros; +3"],
+    "what the API refuses is sent again, and the sidecar is not ready": [
+        f"nccl 1; +3; nccl 1 Socket; refuse {call} 503; +3; +3; accept {call}; +3"
+        for call in ("set_condition", "add_event")
+    ],
+    "a token without rights, or of another group's pod, can't prove the group": [
+        f"nccl 1; +3; refuse pod {code}; +3" for code in (401, 403, 404, 410, 500)
+    ],
+    "a sidecar that starts alone proves again from the files": [
+        "nccl 1; +3; start-again; +3; nccl 1 Socket; start-again; +3"
+    ],
+}
 
 
-def test_the_metrics_name_the_cause_while_a_server_fails_at_every_start(rank: Rank) -> None:
-    rank.nccl("1", "Socket")
-    with (rank.logs / "1/g-0-0.40").open("a", encoding="utf-8") as file:
-        file.write("g-0-0:40:40 [0] NCCL INFO NET/IB : No device found.\n")
-        file.write("g-0-0:40:40 [0] misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type 4 != 3\n")
-    assert rank.step() == "WrongTransport"
-    assert 'class="tcp",evidence="channels",reason="WrongTransport",cause="no_rdma_device"} 1' in rank.watch.text
-    rank.nccl("2", lines=0)
-    assert rank.step() == "NotProven"
-    assert 'class="unknown",evidence="none",reason="NotProven",cause="no_rdma_device"} 1' in rank.watch.text
-    assert "gb10_rdma_mode=privileged" in rank.api.conditions[-1].message
-    rank.nccl("2")
-    assert rank.step() == "Proven"
-    assert 'reason="Proven",cause=""} 1' in rank.watch.text
-    rank.nccl("3", lines=0)
-    assert rank.step() == "NotProven"
-    assert 'reason="NotProven",cause=""} 1' in rank.watch.text
-
-
-def test_files_that_cannot_be_read_any_more_revoke_the_proof(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    rank.nccl("1")
-    assert rank.step() == "Proven"
-    with monkeypatch.context() as broken:
-
-        def refuse(_files: NcclFiles) -> None:
-            raise PermissionError(13, "Permission denied", "1")
-
-        broken.setattr(NcclFiles, "look", refuse)
-        # A server that starts again deletes its files, so one look proves nothing.
-        assert rank.step() == "Proven"
-        assert rank.step(20) == "NotProven"
-        assert "NCCL's files can't be read: [Errno 13] Permission denied" in rank.api.conditions[-1].message
-    assert rank.step() == "Proven"
-    assert rank.api.events == ["Proven", "NotProven", "Proven"]
-
-
-def test_files_that_become_empty_or_links_revoke_the_proof(rank: Rank) -> None:
-    rank.nccl("1")
-    assert rank.step() == "Proven"
-    (rank.logs / "1" / "g-0-0.40").write_text("")
-    rank.step()
-    assert rank.step(20) == "EvidenceChanged"
-    (rank.logs / "1" / "g-0-0.40").unlink()
-    (rank.logs / "1" / "g-0-0.40").symlink_to("/etc/hostname")
-    assert rank.step() == "EvidenceChanged"
-    # The same files again prove nothing: only a start makes new evidence.
-    (rank.logs / "1" / "g-0-0.40").unlink()
-    rank.nccl("1")
-    assert rank.step() == "EvidenceChanged"
-    rank.nccl("2")
-    assert rank.step() == "Proven"
-
-
-def test_a_new_communicator_on_tcp_revokes_the_proof(rank: Rank) -> None:
-    rank.nccl("1")
-    assert rank.step() == "Proven"
-    with (rank.logs / "1" / "g-0-0.40").open("a") as stream:
-        stream.write("".join(f"g-0-0:40:41 [0] NCCL INFO {line.format(net='Socket')}\n" for line in LINES[1:]))
-    assert rank.step() == "WrongTransport"
-    assert "Socket" in rank.api.conditions[-1].message
-    assert rank.api.events == ["Proven", "WrongTransport"]
-
-
-def test_a_proof_that_is_lost_without_a_restart_causes_an_event(rank: Rank) -> None:
-    rank.nccl("1")
-    rank.step()
-    rank.nccl("1", lines=2)
-    assert rank.step() == "Proven"
-    assert rank.step(20) == "EvidenceChanged"
-    assert rank.api.events == ["Proven", "EvidenceChanged"]
-
-
-def test_a_start_discards_the_proof_of_the_start_before(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
-    rank.nccl("1")
-    rank.step()
-    clock[0] += 60
-    rank.start("2")
-    assert rank.step() == "NotProven"
-    clock[0] += 60
-    rank.nccl("2")
-    assert rank.step() == "Proven"
-    # The head compares this time with the start of the server.
-    assert rank.api.times == ["1970-01-01T00:16:40Z", "1970-01-01T00:17:40Z", "1970-01-01T00:18:40Z"]
-    # A start that has not connected yet is no event.
-    assert rank.api.events == ["Proven", "Proven"]
-
-
-def test_a_start_that_is_proven_between_two_steps_has_a_new_time(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
-    rank.nccl("1")
-    rank.step()
-    clock[0] += 60
-    rank.step()
-    assert 'gb10_transport_verdict_age_seconds{instance="g",rank="0"} 60.0\n' in rank.watch.text
-    rank.nccl("2")
-    assert rank.step() == "Proven"
-    assert rank.api.times[-1] == "1970-01-01T00:17:40Z"
-
-
-def test_a_condition_that_the_api_may_have_lost_is_written_again(
-    rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
-    rank.nccl("1")
-    rank.step()
-    assert capsys.readouterr().out.count("transport: Proven: ") == 1
-    # The node's clock is set back meanwhile.
-    clock[0] -= 86400
-    for _minute in range(9):
-        clock[0] += 60
-        rank.step(60)
-    assert 'gb10_transport_verdict_age_seconds{instance="g",rank="0"} 0.0\n' in rank.watch.text
-    assert "transport: Proven: " not in capsys.readouterr().out
-    assert [condition.reason for condition in rank.api.conditions] == ["Proven"] * 2
-    assert rank.api.times == ["1970-01-01T00:16:40Z"] * 2
-    assert rank.api.events == ["Proven"]
-
-
-def test_the_head_is_unready_while_another_rank_is_unproven_or_a_gid_is_missing(rank: Rank) -> None:
-    rank.nccl("1")
-    assert rank.step() == "Proven"
-    rank.api.proven = "False"
-    assert rank.step() == "OtherRanks"
-    assert rank.api.conditions[-1].message.endswith("g-1-0: TCP")
-    rank.api.proven = "True"
-    assert rank.step() == "Proven"
-    (rank.port / "gids/3").unlink()
-    assert rank.step(20) == "GidMissing"
-    rank.write("gids/3", "0000:0000:0000:0000:0000:ffff:0a64:0001")
-    assert rank.step(20) == "Proven"
-
-
-def test_a_pulled_cable_is_announced_and_the_head_comes_back_after_a_generation(rank: Rank) -> None:
-    rank.write("state", "4: ACTIVE")
-    rank.nccl("1")
-    assert rank.step() == "Proven"
-    rank.write("state", "1: DOWN")
-    assert (rank.step(), rank.asked) == ("LinkDown", 0)
-    assert rank.api.conditions[-1].message.startswith("mlx0 has port state DOWN. ")
-    assert 'reason="LinkDown"' in rank.watch.text
-    rank.write("state", "4: ACTIVE")
-    assert (rank.step(), rank.asked) == ("NotProven", 1)
-    rank.write("counters/port_xmit_data", "2500")
-    assert rank.step() == "Proven"
-    assert rank.api.events == ["Proven", "LinkDown", "Proven"]
-
-
-def test_an_interface_without_carrier_has_no_link(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "read_link", lambda *_words: {"carrier_changes": 3, "speed": 10000})
-    planned = [*GATE["rails"], {"device": "mlx1", "interface": "absent0", "address": "10.101.0.1", "mtu": 9000}]
-    gate = sidecar.Gate.parse(json.dumps(GATE | {"sysfs_root": str(rank.sysfs), "rails": planned}))
-    rank.watch = sidecar.Watch(gate, NcclFiles(rank.logs), rank.api)  # type: ignore[arg-type]
-    rank.nccl("1")
-    assert rank.step() == "LinkDown"
-    assert rank.api.conditions[-1].message.startswith("absent0 has no carrier. ")
-    assert re.search(r'link_speed_bits_per_second{[^}]*interface="lo"} 10000000000\n', rank.watch.text)
-    assert re.search(r'link_speed_bits_per_second{[^}]*interface="absent0"} 0\n', rank.watch.text)
+def test_what_the_sidecar_judges_is_as_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, list[str]] = {}
+    shown = stored.Once()
+    for title, texts in COURSES.items():
+        for number, text in enumerate(texts):
+            with monkeypatch.context() as patch:
+                lines = Played(tmp_path / f"{len(found)}-{number}", patch).play(text, shown)
+            found.setdefault(title, []).extend(f"{'-' if line is lines[0] else ' '} {line}" for line in lines)
+    stored.compare("gate_sidecars", found)
 
 
 def test_a_link_that_goes_up_and_down_all_the_time_causes_few_events(rank: Rank) -> None:
@@ -235,8 +248,7 @@ def test_a_link_that_goes_up_and_down_all_the_time_causes_few_events(rank: Rank)
         rank.write("state", "1: DOWN" if turn % 2 else "4: ACTIVE")
         rank.write("counters/port_xmit_data", str(1000 * turn))
         assert rank.step() == ("LinkDown" if turn % 2 else "Proven")
-    assert len(rank.api.events) == 10
-    assert len(rank.api.conditions) == 50
+    assert (len(rank.api.events), len(rank.api.conditions)) == (10, 50)
     rank.write("state", "4: ACTIVE")
     rank.write("counters/port_xmit_data", "50000")
     # The first event was at 3 s, so at 603 s there is room for another one.
@@ -244,126 +256,80 @@ def test_a_link_that_goes_up_and_down_all_the_time_causes_few_events(rank: Rank)
     assert len(rank.api.events) == 11
 
 
-def test_a_head_that_never_heard_of_the_other_ranks_is_not_proven(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_name: str) -> None:
-        raise HTTPError("url", 500, "no answer", Message(), None)
-
-    monkeypatch.setattr(rank.api, "pod", refuse)
-    # A sidecar that starts beside a server that serves says nothing before it has an answer.
-    rank.nccl("1")
-    with pytest.raises(HTTPError):
-        rank.turn()
-    assert (rank.api.conditions, rank.watch.unsaid) == ([], False)
-    assert 'gb10_transport_proven{instance="g",rank="0"} 0' in rank.watch.text
-    # One that has said something goes on.
-    rank.start("2")
-    with pytest.raises(HTTPError):
-        rank.turn()
-    rank.nccl("2")
-    with pytest.raises(HTTPError):
-        rank.turn()
-    assert [each.reason for each in rank.api.conditions] == ["NotProven", "OtherRanks"]
-    assert rank.api.conditions[-1].message.endswith("g-1-0: the API server has not answered yet")
-
-
-def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(ssl, "create_default_context", lambda **_options: None)
-    (tmp_path / "token").write_text("t0ken\n")
-    sent: list[Any] = []
-
-    def answer(_opener: Any, request: Any, **_options: Any) -> Any:
-        sent.append((request.get_method(), request.full_url, dict(request.headers), json.loads(request.data or b"{}")))
-        answered = io.BytesIO(b'{"metadata": {}}')
-        answered.headers = {"Date": "Sun, 22 Nov 2026 12:00:00 GMT"}  # type: ignore[attr-defined]
-        return answered
-
-    monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
-    pods = watch.PodApi(tmp_path, "ns", "g-0-0", "uid")
+def test_what_is_sent_to_the_api_is_as_stored(tmp_path: Path, server: Server) -> None:
+    pods = PodApi(tmp_path, "s", "g-0-0", "uid")
     condition = Condition(False, "WrongTransport", "x" * 9000)
-    assert pods.pod("g-1-0") == {"metadata": {}}
+    pods.pod("g-1-0")
     pods.set_condition(condition, LATER)
     pods.add_event(condition)
-    base = "https://[fd00::1]:443/api/v1/namespaces/ns"
-    assert [(method, url) for method, url, _headers, _body in sent] == [
-        ("GET", f"{base}/pods/g-1-0"),
-        ("PATCH", f"{base}/pods/g-0-0/status"),
-        ("POST", f"{base}/events"),
-    ]
-    assert sent[1][2]["Content-type"] == "application/strategic-merge-patch+json"
-    (written,) = sent[1][3]["status"]["conditions"]
-    assert (written["type"], written["status"], len(written["message"])) == ("gb10.cluster/transport", "False", 8000)
-    event = sent[2][3]
-    assert (event["type"], event["reason"], len(event["message"])) == ("Warning", "TransportWrongTransport", 1000)
+    shown = [line.replace("x" * 1000, "<1000 x>") for line in server.asked]
+    stored.compare("gate_requests", {"a rank": shown})
 
 
 def test_a_generation_is_not_started_while_one_runs_or_a_moment_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "_PROBE", "-c")
-    started: list[int] = []
+    started: list[Any] = []
+    ended = False
 
     class Process:
-        ended: int | None = None
-
-        def __init__(self, *_words: Any, **_options: Any) -> None:
-            started.append(1)
+        def __init__(self, command: list[str], **_options: Any) -> None:
+            started.append((now, command[1:]))
 
         def poll(self) -> int | None:
-            return self.ended
+            return 1 if ended else None
 
     monkeypatch.setattr(gate.subprocess, "Popen", Process)
     prober = gate.Prober(9)
-    for now in (0, 3, 12):
+    for now in (0, 3, 12, 15, 24.5, 25):
+        ended = now >= 15
         prober.run(now)
-    assert len(started) == 1
-    Process.ended = 1
-    for now, number in ((15, 2), (24.5, 2), (25, 3)):
-        prober.run(now)
-        assert len(started) == number
+    command = ["/opt/gb10/generate_probe.py", "--port", "9", "--measure", "64", "--timeout", "20"]
+    assert started == [(now, command) for now in (0, 15, 25)]
+
+
+LINE = "sglang:generation_tokens_total"
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"),
+    ("answer", "tokens"),
     [
-        ('sglang:generation_tokens_total{a="b"} 5.0\nsglang:generation_tokens_total{a="c"} 7\nother 9\n', 12.0),
-        ("sglang:generation_tokens_total 0\n", 0.0),
+        (f'{LINE}{{a="b"}} 5.0\n{LINE}{{a="c"}} 7\nother 9\n', 12.0),
+        (f"{LINE} 0\n", 0.0),
         ("other 9\n", None),
-        *((f"sglang:generation_tokens_total {value}\n", None) for value in ("NaN", "+Inf", "many", "")),
+        *((f"{LINE} {value}\n", None) for value in ("NaN", "+Inf", "many", "")),
+        *((error, None) for error in (OSError("refused"), IncompleteRead(b""))),
     ],
 )
-def test_the_tokens_of_all_lines_are_added(text: str, tokens: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urllib.request.OpenerDirector, "open", lambda *_words, **_more: io.BytesIO(text.encode()))
+def test_the_tokens_of_all_lines_are_added(answer: Any, tokens: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_words: Any, **_more: Any) -> io.BytesIO:
+        if isinstance(answer, Exception):
+            raise answer
+        return io.BytesIO(answer.encode())
+
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", ask)
     assert gate.tokens(9) == tokens
 
 
-def other_rank(rank: Rank, number: int, pods: tuple[str, ...] = ("g-0-0", "g-1-0")) -> sidecar.Watch:
+def of_rank(rank: Rank, number: int, pods: tuple[str, ...], pod: Callable[[str], Any]) -> sidecar.Watch:
+    rank.api.pod = pod  # type: ignore[method-assign]
     gate = replace(rank.watch.gate, rank=number, pods=pods)
     rank.watch = sidecar.Watch(gate, NcclFiles(rank.logs), rank.api)  # type: ignore[arg-type]
     return rank.watch
 
 
-def test_only_the_head_asks_the_other_ranks_and_its_server(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "probes", "questions"), [(0, 1, ["g-1-0", "port 9"]), (1, 0, [])])
+def test_only_the_head_asks_the_other_ranks_and_its_server(
+    number: int, probes: int, questions: list[str], rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
-
-    def pod(name: str) -> dict[str, Any]:
-        asked.append(name)
-        return {"metadata": {}}
-
-    monkeypatch.setattr(sidecar.gate, "tokens", lambda port: asked.append(f"port {port}"))
-    monkeypatch.setattr(rank.api, "pod", pod)
+    of_rank(rank, number, ("g-0-0", "g-1-0"), lambda name: (asked.append(name), {"metadata": {}})[1])
+    monkeypatch.setattr(gate, "tokens", lambda port: asked.append(f"port {port}"))
     rank.nccl("1", lines=4)
-    rank.step()
-    assert (rank.asked, asked) == (1, ["g-1-0", "port 9"])
-    asked.clear()
-    other_rank(rank, 1)
     assert rank.step() == "NotProven"
-    assert (rank.asked, asked) == (1, [])
+    assert (rank.asked, asked) == (probes, questions)
 
 
 @pytest.mark.parametrize("error", [OSError("reset"), IncompleteRead(b""), ValueError("no JSON")])
-def test_every_rank_is_asked_although_one_of_them_fails(
-    error: Exception, rank: Rank, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_rank_is_asked_although_one_of_them_fails(error: Exception, rank: Rank) -> None:
     asked: list[str] = []
     first = threading.Event()
 
@@ -377,49 +343,18 @@ def test_every_rank_is_asked_although_one_of_them_fails(
         return {"metadata": {"deletionTimestamp": "x"}}
 
     names = tuple(f"g-{number}-0" for number in range(30))
-    watch = other_rank(rank, 0, names)
-    monkeypatch.setattr(rank.api, "pod", pod)
+    watch = of_rank(rank, 0, names, pod)
     with pytest.raises(type(error)):
         watch.ask(0)
     assert sorted(asked) == sorted(names[1:])
     assert set(watch._others.values()) == {"it is being deleted", sidecar.UNANSWERED}
 
 
-def test_a_head_that_has_just_started_says_what_another_rank_lacks(rank: Rank) -> None:
-    rank.watch.publish(0)
-    assert rank.api.conditions == []
-    rank.nccl("1")
-    rank.api.proven = "False"
-    assert rank.step() == "OtherRanks"
-
-
-def test_very_long_files_are_judged_rarely_and_a_start_at_once(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter(range(1000))
-    monkeypatch.setattr(sidecar.time, "monotonic", lambda: float(next(seconds)))
-    rank.nccl("1", lines=4)
-    assert rank.step() == "NotProven"
-    rank.nccl("1")
-    # A judgement of one second, at 3 s.
-    assert rank.step(19.5) == "NotProven"
-    assert rank.step(0.5) == "Proven"
-    rank.nccl("2", "Socket")
-    assert rank.step() == "WrongTransport"
-
-
-def test_gids_are_read_every_15_seconds_also_without_counters(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidecar.evidence, "SCRIPT", "exit 3")
-    rank.nccl("1")
-    assert rank.step() == "Proven"
-    (rank.port / "gids/3").unlink()
-    assert rank.step(14.5) == "Proven"
-    assert rank.step(0.5) == "GidMissing"
-
-
 def test_two_rails_are_read_and_gids_of_another_kind_or_device_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def address(number: int) -> str:
-        return f"0000:0000:0000:0000:0000:ffff:0a64:{number:04x}"
+        return f"{ADDRESS[:-4]}{number:04x}"
 
     gids = {
         "mlx0": [("IB/RoCE v1", address(1)), ("RoCE v2", address(1))],
@@ -437,10 +372,8 @@ def test_two_rails_are_read_and_gids_of_another_kind_or_device_are_not(
     planned = [evidence.Rail(f"mlx{index}", f"net{index}", f"10.100.0.{index + 1}", 9000) for index in range(3)]
     values = {"carrier": {"net0": 1, "net1": 0, "net2": 1}, "mtu": {"net0": 9000, "net2": 1500}, "speed": {"net0": 5}}
     monkeypatch.setattr(evidence, "read_int", lambda path: values[path.name].get(path.parent.name))
-    assert evidence.gids_and_mtus(planned, str(tmp_path)) == (
-        {"10.100.0.1", "10.100.0.3"},
-        {"net0": 9000, "net2": 1500},
-    )
+    found = evidence.gids_and_mtus(planned, str(tmp_path))
+    assert found == ({"10.100.0.1", "10.100.0.3"}, {"net0": 9000, "net2": 1500})
     carrier, state = "net1 has no carrier", "mlx2 has port state DOWN"
     assert evidence.down(planned, str(tmp_path), True) == (carrier, state)
     assert evidence.down(planned, str(tmp_path), False) == (carrier,)
@@ -451,13 +384,66 @@ def test_two_rails_are_read_and_gids_of_another_kind_or_device_are_not(
     assert [evidence.link(f"net{index}")["speed"] for index in range(2)] == [10000, None]
 
 
-@pytest.mark.parametrize("error", [OSError("refused"), IncompleteRead(b""), ValueError("not a number")])
-def test_a_server_without_readable_metrics_has_no_tokens(
-    rank: Rank, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    def refuse(*_words: Any, **_options: Any) -> None:
-        raise error
+FAULTS: dict[str, Exception | None] = {
+    "slow": None,
+    "hang": TimeoutError("timed out"),
+    "reset": ConnectionResetError("reset by peer"),
+    "error": refused(500),
+    "half": IncompleteRead(b"{"),
+}
 
-    monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
+
+@pytest.mark.parametrize("ranks", [2, 64])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_group_that_serves_leaves_the_service_only_on_evidence(
+    fault: str, ranks: int, rank: Rank, server: Server, tmp_path: Path
+) -> None:
+    """What needs no answer of the API server does not wait for one; only what it shows counts."""
+    broken, ended, callers, written = False, threading.Event(), set[int](), list[str]()
+
+    def answer(path: str) -> bytes:
+        callers.add(threading.get_ident())
+        if broken:
+            ended.wait(0.05 if fault == "slow" else 0.1 if fault == "hang" else 0)
+            if error := FAULTS[fault]:
+                raise error
+        if path.endswith("/status"):
+            body: Any = server.requests[-1].data
+            written.append(json.loads(body)["status"]["conditions"][0]["reason"])
+        return json.dumps(rank.api.pod("g-1-0")).encode()
+
+    def judge(now: float) -> tuple[bool, bool]:
+        """Judge without a question; return whether the rank is proven, and whether the API server knows it."""
+        callers.discard(threading.get_ident())
+        watch.step(now)
+        assert threading.get_ident() not in callers
+        return 'gb10_transport_proven{instance="g",rank="0"} 1' in watch.text, not watch.unsaid
+
+    def ask() -> None:
+        with suppress(OSError, HTTPException, ValueError):
+            watch.ask(0)
+
+    server.answer = answer
     rank.nccl("1")
-    assert rank.step() == "Proven"
+    pods = tuple(f"g-{number}-0" for number in range(ranks))
+    api = PodApi(tmp_path, "s", "g-0-0", "u")
+    watch = sidecar.Watch(replace(rank.watch.gate, pods=pods), NcclFiles(rank.logs), api)
+    watch.ask(0)
+    assert judge(0) == (True, True)
+    watch.publish(0)
+    assert (written, judge(0)) == (["Proven"], (True, True))
+    # Only a slow API server shows during its fault that the other ranks have lost their proof.
+    broken, rank.api.proven = True, "True" if fault == "slow" else "False"
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert [judge(20.0 * look) for look in range(1, 4)] == [(True, True)] * 3
+    asking.join(30)
+    assert not asking.is_alive()
+    assert set(watch._others.values()) == {""}
+    # Once the API server says it, the proof that the others have lost counts, and so does what this rank sees.
+    broken, rank.api.proven = fault == "slow", "False"
+    ask()
+    assert (judge(80.0), set(watch._others.values())) == ((False, False), {"TCP"})
+    rank.nccl("1", net="Socket")
+    assert judge(100.0) == (False, False)
+    assert watch._wanted and watch._wanted[1].reason == "WrongTransport"
