@@ -3,17 +3,20 @@
 """Test what the sidecar of a rank reads of NCCL's files, how it judges them, and what it collects about a hang."""
 
 import io
+import itertools
 import json
 import os
+import re
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stored
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._pod import evidence, sidecar
@@ -138,36 +141,61 @@ def test_rails_of_networks_that_others_made_are_what_the_pod_has(tmp_path: Path)
     assert absent == Rail("", "absent0", "", 0)
 
 
-def test_lines_are_repeated_once_and_whole_over_several_starts(tmp_path: Path) -> None:
-    files = NcclFiles(tmp_path)
-    assert (list(files.new_lines()), files.look().start) == ([], "")
-    first = tmp_path / "1"
-    first.mkdir()
-    (first / "h.40").write_bytes(b"one\ntw")
-    (first / "h.41").write_bytes(b"other\n")
-    assert b"".join(files.new_lines()) == b"one\nother\n"
-    before = files.look().signature
-    with (first / "h.40").open("ab") as stream:
-        stream.write(b"o\n")
-    assert files.look().signature != before
-    assert b"".join(files.new_lines()) == b"two\n"
-    assert b"".join(files.new_lines()) == b""
-    shutil.rmtree(first)
-    (tmp_path / "2").mkdir()
-    # A process of the next start has the same process id as an earlier one.
-    (tmp_path / "2" / "h.40").write_bytes(b"new\n")
-    assert b"".join(files.new_lines()) == b"new\n"
-    found = files.look()
-    assert (found.start, found.files, found.changed) == ("2", (tmp_path / "2" / "h.40",), "")
+# Looks in turn, each after files were written (=), appended to (+), given a time (@), moved (>), deleted (-) or made as
+# directories (/); | ends a line.
+LOOKS = {
+    "lines are repeated once and whole, also of the same process of a later start": (
+        " ; 1/; 1/h.40=one|tw 1/h.41=other|; 1/h.40+o|; ; -1 2/; 2/h.40=new|"
+    ),
+    "a file that was cut off is read from its beginning": "1/ 1/h.40=longer| 1/h.41=other|; 1/h.40=new|",
+    "the next start has evidence of its own": "1/ 1/h.40=12345; 1/h.40=1234; -1 2/ 2/h.40=12345",
+    "the process that wrote last is read last": "1/ 1/h.1000=x 1/h.999=x 1/h.1000@20 1/h.999@10",
+    **{
+        f"two files, {how}": f"1/ 1/h.40=12345 1/h.41=12345; {how}; "
+        for how in (
+            *("1/h.40=123456", "1/h.42=1", "1/h.42=", "1/h.40=1234", "-1/h.41", "-1/h.40 -1/h.41", "1/h.42/; -1/h.42"),
+            # The old file keeps its inode, as it does while NCCL has it open.
+            *("1/h.40>kept 1/h.40=123456", "9/", "9/ 10/", "a\nb/", "\u0663/"),
+        )
+    },
+}
 
 
-def test_the_process_that_wrote_last_is_read_last(tmp_path: Path) -> None:
-    start = tmp_path / "1"
-    start.mkdir()
-    for name, when in (("h.1000", 20), ("h.999", 10)):
-        (start / name).write_text("x")
-        os.utime(start / name, (when, when))
-    assert [path.name for path in NcclFiles(tmp_path).look().files] == ["h.999", "h.1000"]
+TIMES = itertools.count(1000)
+
+
+def happen(base: Path, event: str) -> None:
+    name, how, more = re.split(r"([=+@>]|$)", event, maxsplit=1)
+    path = base / name.removeprefix("-")
+    if name.startswith("-"):
+        path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+    elif how == "@":
+        os.utime(path, (int(more), int(more)))
+    elif how == ">":
+        path.rename(base / more)
+    elif how:
+        with path.open("w" if how == "=" else "a") as stream:
+            stream.write(more.replace("|", "\n"))
+        os.utime(path, (next(TIMES),) * 2)
+    else:
+        path.mkdir()
+
+
+def test_what_is_read_of_nccl_s_files_is_as_stored(tmp_path: Path) -> None:
+    found: dict[str, list[str]] = {}
+    for number, (title, course) in enumerate(LOOKS.items()):
+        base, before = tmp_path / str(number), None
+        base.mkdir()
+        files = NcclFiles(base)
+        for events in course.split("; "):
+            for event in events.split(" "):
+                happen(base, event) if event else None
+            look, new = files.look(), b"".join(files.new_lines())
+            news = "" if look.signature == before else f"{', '.join(path.name for path in look.files)} {new!r}"
+            said = [f"{look.start or 'no start'}: {news or 'nothing new'}", *filter(None, [look.changed])]
+            found.setdefault(ascii(title), []).append(f"{events!a} → {'; '.join(said)}")
+            before = look.signature
+    stored.compare("nccl_files", found)
 
 
 def test_a_line_without_an_end_is_passed_on_in_pieces(tmp_path: Path) -> None:
@@ -197,60 +225,6 @@ def test_links_and_pipes_that_the_server_makes_are_not_read(tmp_path: Path) -> N
         with pytest.raises(OSError, match=r"token|not a regular file"), opened(start / name):
             pass
     assert len(list(Path("/proc/self/fd").iterdir())) == len(before)
-
-
-def written(start: Path) -> None:
-    start.mkdir()
-    for name in ("h.40", "h.41"):
-        (start / name).write_bytes(b"12345")
-
-
-def replaced(file: Path) -> None:
-    # The old file keeps its inode, as it does while NCCL has it open.
-    file.rename(file.parent.with_name("kept"))
-    file.write_bytes(b"123456")
-
-
-@pytest.mark.parametrize(
-    ("disturb", "said"),
-    [
-        (lambda start: (start / "h.40").write_bytes(b"123456"), ""),
-        (lambda start: (start / "h.42").write_bytes(b"1"), ""),
-        (lambda start: (start / "h.42").write_bytes(b""), ""),
-        (lambda start: (start / "h.40").write_bytes(b"1234"), "h.40 shrank from 5 to 4 bytes"),
-        (lambda start: (start / "h.41").unlink(), "h.41 is missing"),
-        (lambda start: (shutil.rmtree(start), start.mkdir()), "h.40 is missing; h.41 is missing"),
-        (lambda start: replaced(start / "h.40"), "h.40 was replaced"),
-        (lambda start: (start / "h.42").mkdir(), "'h.42' is no regular file"),
-        (lambda start: (start.parent / "9").mkdir(), "the directory 9 was added"),
-        (
-            lambda start: [(start.parent / name).mkdir() for name in ("9", "10")],
-            "the directory 9 was added; the directory 10 was added",
-        ),
-        (lambda start: (start.parent / "a\nb").mkdir(), "the directory 'a\\nb' was added"),
-        (lambda start: (start.parent / "\u0663").mkdir(), "the directory '\\u0663' was added"),
-    ],
-)
-def test_what_nccl_does_not_do_to_its_files_is_named(
-    tmp_path: Path, disturb: Callable[[Path], object], said: str
-) -> None:
-    start = tmp_path / "1"
-    written(start)
-    files = NcclFiles(tmp_path)
-    assert files.look().changed == ""
-    disturb(start)
-    looks = [files.look() for _again in range(2)]
-    assert [look.changed for look in looks] == [said] * 2
-    assert looks[0].start == "1"
-    # What was undone stays named.
-    if (start / "h.42").is_dir():
-        (start / "h.42").rmdir()
-        assert files.look().changed == said
-    # The next start has evidence of its own.
-    shutil.rmtree(tmp_path)
-    tmp_path.mkdir()
-    written(tmp_path / "2")
-    assert (files.look().start, files.look().changed) == ("2", "")
 
 
 EXPECT = expectation(dict(GATE["expect"]))  # type: ignore[call-overload]
@@ -288,36 +262,23 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def test_only_files_that_were_written_are_read_again(place: Place) -> None:
-    for pid in (40, 41, 42):
-        place.write(pid)
-    assert place.judge()["satisfied"]
-    assert sorted(place.read) == ["g-0-0.40", "g-0-0.41", "g-0-0.42"]
-    assert place.judge()["satisfied"]
-    assert place.read == []
-    place.write(41, lines=2)
-    judged = place.judge()
-    # Another communicator is being set up.
-    assert (judged["complete"], place.read) == (False, ["g-0-0.41"])
-    place.write(43, net="Socket")
-    judged = place.judge()
-    assert (judged["verdict"], place.read) == ("mixed", ["g-0-0.43"])
-
-
-def test_a_new_start_reads_everything_again(place: Place) -> None:
-    place.write(40)
-    place.judge()
-    place.start = place.start.rename(place.start.with_name("2"))
-    assert place.judge()["satisfied"]
-    assert place.read == ["g-0-0.40"]
-
-
-def test_each_process_of_a_rank_has_a_file(place: Place) -> None:
+    # Each process of a rank has a file.
     for pid in range(40, 50):
         place.write(pid)
     judged = place.judge()
     assert judged["satisfied"], judged["msg"]
-    assert len(judged["ranks"]) == 10
-    assert {rank["pod"] for rank in judged["ranks"]} == {"g-0-0"}
+    assert [rank["pod"] for rank in judged["ranks"]] == ["g-0-0"] * 10
+    assert sorted(place.read) == [f"g-0-0.{pid}" for pid in range(40, 50)]
+    assert place.judge()["satisfied"]
+    assert place.read == []
+    place.write(41, lines=2)
+    # Another communicator is being set up.
+    assert (place.judge()["complete"], place.read) == (False, ["g-0-0.41"])
+    place.write(53, net="Socket")
+    assert (place.judge()["verdict"], place.read) == ("mixed", ["g-0-0.53"])
+    # A new start reads everything again.
+    place.start = place.start.rename(place.start.with_name("2"))
+    assert (place.judge()["verdict"], len(place.read)) == ("mixed", 11)
 
 
 @pytest.mark.parametrize(
@@ -369,6 +330,3 @@ def test_lines_of_files_that_did_not_grow_are_not_looked_for(place: Place) -> No
     place.read.clear()
     assert [block.count(b"\n") for block in place.files.new_lines()] == [1]
     assert place.read == ["g-0-0.41"]
-    # A file that was cut off is read from its beginning.
-    (place.start / "g-0-0.40").write_text("new\n")
-    assert list(place.files.new_lines()) == [b"new\n"]
