@@ -21,6 +21,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options i
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import HEIGHT
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import Progress
 from kube_samples import FakeApi, Ran, pod
+from stored import compare
 
 ROOT = Path(__file__).resolve().parents[4]
 REAL = ROOT / "tests" / "unit" / "fixtures" / "nccl" / "real"
@@ -161,27 +162,34 @@ def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_clock: None
     return run
 
 
-def test_a_healthy_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Path) -> None:
-    pods = Pods()
-    result = prove(pods, bandwidth_bytes=1000, min_busbw={"rdma": 12})
-    proved = result["proof"]
-    assert (result["failed"], proved["satisfied"], proved["verdict"]) == (False, True, "ib")
-    assert result["msg"].startswith("2 ranks talk over NET/IB/0, proved by channels; the fabric takes 2.68 of 46.38 ms")
-    assert "ms between tokens (6%), an all-reduce of 8192 bytes 40.0 microseconds (p99 99.0)" in result["msg"]
-    moved = 4 * pods.rdma
-    expected = {"agrees": True, "rdma_bytes": moved, "tcp_bytes": 0, "cables": {}, "msg": ""}
-    assert proved["counters"] | {"msg": ""} == expected
-    assert proved["ledger"]["verdict"] == "rdma"
-    assert proved["ledger"]["ranks"]["g-1-0"]["rdma_bytes"] == 2 * pods.rdma
-    decode = proved["bandwidth"]["decode"]
-    # 64 tokens at 20.5 a second; 65 all-reduces of 8 KiB and a gather of 64 kB per token.
-    assert decode["itl_ms"] == pytest.approx((64 / 20.5 - 0.2) / 63 * 1000, rel=0.01)
-    assert decode["share"] == pytest.approx(decode["fabric_ms"] / decode["itl_ms"], rel=0.01)
-    assert [run["tokens"] for run in proved["measured"]] == [64, 64]
-    assert proved["bandwidth"]["busbw"] == 20.0
-    assert sum("--bytes 1000;" in text and "--rank 1" in text for text in pods.asked) == 1
-    assert (tmp_path / "transport-g-roce" / "transport.json").exists()
-    assert proved["evidence_files"][-1] == str(tmp_path / "transport-g-roce" / "proof.json")
+class Dead(Pods):
+    """A group whose server is gone when it is asked."""
+
+    def __call__(self, name: str, command: list[str]) -> Ran:
+        if "generate_probe" in " ".join(command):
+            raise kubernetes.client.ApiException(status=500, reason="container not found")
+        return super().__call__(name, command)
+
+
+class Idle(Pods):
+    """A group with a second device that moves nothing."""
+
+    def counters(self) -> str:
+        path = "infiniband/roceP2p1s0f0v0/ports/1/counters/port_{}_data 0"
+        return "\n".join([super().counters(), *(path.format(way) for way in ("xmit", "rcv"))])
+
+
+@dataclass
+class Asked(Pods):
+    """A group whose sidecars tell which device has the address of the network."""
+
+    device: str = "rocep1s0f0v0"
+
+    def __call__(self, name: str, command: list[str]) -> Ran:
+        if "_pod.evidence" in " ".join(command):
+            assert command[-2:] == ["/sys", "net1"]
+            return 0, json.dumps([{"device": self.device, "interface": "net1", "address": "10.9.0.1"}]), ""
+        return super().__call__(name, command)
 
 
 def second_rank_over_tcp(rdma: int, config: str = json.dumps(MODEL)) -> Callable[[str, list[str]], Ran]:
@@ -194,215 +202,98 @@ def second_rank_over_tcp(rdma: int, config: str = json.dumps(MODEL)) -> Callable
     return answer
 
 
-FAILURES = {
-    "environment": (
-        {"pods": Pods(env="NCCL_DEBUG=INFO\nNCCL_IB_DISABLE=1")},
-        ["NCCL_IB_DISABLE = '1'", "Counters: not read", "Evidence: "],
-    ),
-    "no answer": (
-        {"pods": Pods(answer=(1, "", "not ready: HTTP 503\n"))},
-        [
-            "the group did not answer a generation of 64 tokens: not ready: HTTP 503",
-            "Counters: g-0-0: rocep1s0f0v0 sent",
-        ],
-    ),
-    "log": (
-        {"logs": {"g-0-0": [IB.format(rank=0)], "g-1-0": [(REAL / "twohosts-socket.rank1.log").read_text()]}},
-        ["NCCL transport mixed", "g-1-0 NET/Socket/0 x10", "gb10_rdma_mode=privileged"],
-    ),
-    "ledger says TCP": (
-        {"pods": Pods(rdma=2_000_000, tcp=90_000_000)},
-        ["the log says rdma, the bytes of g-0-0 say tcp: ", "Doubt the log: a library without a log line"],
-    ),
-    "another rank moved nothing by RDMA, and nothing can be predicted": (
-        {"pods": second_rank_over_tcp(0, config="")},
-        ["the RDMA devices of g-1-0 moved 0 bytes and others some", "Trust the counters"],
-    ),
-    "ledger finds TCP while the server waits": (
-        {"pods": Pods(rdma=90_000_000, tcp=20_000_000, answer=SLOW, lasts=74)},
-        [
-            "the bytes of g-0-0 say unexplained: ",
-            "180.0 MB by RDMA and 40.0 MB by TCP counted (net1 40.0 MB), of which the scheduler may have sent 60.5",
-            "Doubt neither yet",
-            "Raise nccl_verify_tokens",
-        ],
-    ),
-    "NCCL says nothing": (
-        {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}},
-        ["nothing in the log says which transport", "Byte ledger: g-0-0 rdma: "],
-    ),
-    "NCCL may say nothing, and the bytes use TCP": (
-        {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}, "pods": Pods(rdma=0, tcp=90_000_000), "expect": BY_BYTES},
-        ["the plan says rdma, the bytes of g-0-0 say tcp: ", "Doubt the plan: a library without a log line"],
-    ),
-    "NCCL may say nothing, and nothing can be predicted": (
-        {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}, "pods": Pods(config=""), "expect": BY_BYTES},
-        ["no log names a transport, and the bytes can't prove one: not predicted: the pod has no config.json"],
-    ),
-    "NCCL may say nothing, and nothing is counted": (
-        {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}, "counters": False, "expect": BY_BYTES},
-        ["no log names a transport, and the bytes can't prove one", "nccl_verify_counters"],
-    ),
-    "late": (
-        {"pods": Pods(p50=80.0), "bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
-        ["an all-reduce of 8192 bytes over ib takes 80.0 microseconds (p99 99.0), 50.0 or less was expected"],
-    ),
-    "NCCL may say nothing, and an all-reduce is slow": (
-        {
-            "logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]},
-            "expect": BY_BYTES,
-            "pods": Pods(busbw=2.8),
-            "bandwidth_bytes": 1000,
-            "min_busbw": {"rdma": 12},
-        },
-        ["an all-reduce of 1000 bytes over rdma reached 2.8 GB/s on the bus, 12.0 or more was expected"],
-    ),
-    "no figure": (
-        {"pods": Pods(busbw=float("nan")), "bandwidth_bytes": 1000, "min_busbw": {"rdma": 12}},
-        ["reached nan GB/s on the bus, 12.0 or more was expected"],
-    ),
-    "no figure of latency": (
-        {"pods": Pods(p50=float("nan")), "bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
-        ["takes nan microseconds (p99 99.0), 50.0 or less was expected"],
-    ),
-    "counters": (
-        {"pods": Pods(rdma=0, tcp=50_000_000)},
-        ["the log says RDMA, but the RDMA devices moved 0 bytes and the interfaces 200000000", "Trust the counters"],
-    ),
-    "too little": ({"pods": Pods(rdma=4)}, ["the counters can't confirm it", "Raise nccl_verify_tokens"]),
-    "slow": (
-        {"pods": Pods(busbw=2.8), "bandwidth_bytes": 1000, "min_busbw": {"rdma": 12}},
-        ["reached 2.8 GB/s on the bus, 12.0 or more was expected", "sums are right"],
-    ),
-    "no PyTorch": (
-        {"pods": Pods(ends=("ended 0", "the image has no PyTorch\nended 3")), "bandwidth_bytes": 1000},
-        ["the all-reduce could not be measured", "no PyTorch"],
-    ),
+def planned(**rank: Any) -> dict[str, Any]:
+    """Return the plan with other values of each rank."""
+    return {**PLAN, "ranks": [{**each, **rank} for each in PLAN["ranks"]]}
+
+
+BOTH = planned(networks=[NETWORK, {"rdma_device": "roceP2p1s0f0v0", "interface": "net2"}])
+THEIRS = planned(networks=[NETWORK | {"rdma_device": ""}])
+PIPELINE = planned(argv=["--tp-size", "1", "--pp-size", "2"])
+MUTE = {"g-0-0": [SILENT], "g-1-0": [SILENT]}
+FORCED = [(REAL / "twohosts-netib-forced.rank0.log").read_text()]
+USED = {"rank": 0, "peer": 1, "devices": ["rocep1s0f0v0"]}
+UNUSED = {"rank": 1, "peer": 0, "devices": ["rocep1s0f1v0", "roceP2p1s0f1v0"]}
+FAST, SMALL = (
+    {"bandwidth_bytes": 1000, "min_busbw": {"rdma": 12}},
+    {"bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
+)
+CASES: dict[str, dict[str, Any]] = {
+    "healthy": FAST,
+    "an environment without IB": {"pods": Pods(env="NCCL_DEBUG=INFO\nNCCL_IB_DISABLE=1")},
+    "no answer": {"pods": Pods(answer=(1, "", "not ready: HTTP 503\n"))},
+    "a dead group": {"pods": Dead(), "logs": {"g-0-0": FORCED, "g-1-0": FORCED}},
+    "a log of TCP": {
+        "logs": {"g-0-0": [IB.format(rank=0)], "g-1-0": [(REAL / "twohosts-socket.rank1.log").read_text()]}
+    },
+    "bytes of TCP": {"pods": Pods(rdma=2_000_000, tcp=90_000_000)},
+    "a rank over TCP, nothing predicted": {"pods": second_rank_over_tcp(0, config="")},
+    "bytes of TCP while the server waits": {"pods": Pods(tcp=20_000_000, answer=SLOW, lasts=74)},
+    "a silent log": {"logs": MUTE},
+    "a silent log that may be": {"logs": MUTE, "expect": BY_BYTES},
+    "a silent log that may be, bytes of TCP": {"logs": MUTE, "pods": Pods(rdma=0, tcp=90_000_000), "expect": BY_BYTES},
+    "a silent log that may be, nothing predicted": {"logs": MUTE, "pods": Pods(config=""), "expect": BY_BYTES},
+    "a silent log that may be, nothing counted": {"logs": MUTE, "counters": False, "expect": BY_BYTES},
+    "a silent log that may be, slow": {"logs": MUTE, "expect": BY_BYTES, "pods": Pods(busbw=2.8), **FAST},
+    "late": {"pods": Pods(p50=80.0), **SMALL},
+    "no figure": {"pods": Pods(busbw=float("nan")), **FAST},
+    "no figure of latency": {"pods": Pods(p50=float("nan")), **SMALL},
+    "slow": {"pods": Pods(busbw=2.8), **FAST},
+    "no PyTorch": {"pods": Pods(ends=("ended 0", "the image has no PyTorch\nended 3")), "bandwidth_bytes": 1000},
+    "counters of TCP": {"pods": Pods(rdma=0, tcp=50_000_000)},
+    "too little": {"pods": Pods(rdma=4)},
+    "no counters of a rail": {"plan": BOTH},
+    "a rail that moves nothing": {"plan": BOTH, "pods": Idle()},
+    "networks of others": {"plan": THEIRS, "pods": Asked()},
+    "networks of others, another device": {"plan": THEIRS, "pods": Asked(device="rocep1s0f1v0")},
+    "networks of others, no device": {"plan": THEIRS, "pods": Asked(device="")},
+    "a ring": {"plan": {**PLAN, "cables": [USED]}},
+    "a ring with a silent cable": {"plan": {**PLAN, "cables": [USED, UNUSED]}},
+    **{
+        f"config.json {config or 'missing'}": {"pods": Pods(config=config)}
+        for config in ("", '{"architectures": ["X"]}', '{"architectures": ["X"]')
+    },
+    "a quiet pipeline": {"plan": PIPELINE, "pods": Pods(rdma=2_000_000)},
+    "a slow pipeline": {"plan": PIPELINE, "pods": Pods(rdma=2_000_000, tcp=2_000_000, answer=SLOW, lasts=66)},
+    "a slow pipeline over TCP": {
+        "plan": PIPELINE,
+        "pods": Pods(rdma=2_000_000, tcp=20_000_000, answer=SLOW, lasts=66),
+    },
 }
 
 
-MEASURED = ("late", "no figure", "no figure of latency", "slow", "no PyTorch")
-TITLES = dict.fromkeys(MEASURED, "The transport of group g is proved, but a measurement failed.")
-TITLES |= {"": "The transport of group g is not proved.", "log": "Rank 1 of group g talks TCP instead of RoCE."}
+def test_proofs_are_those_that_are_stored(prove: Any, tmp_path: Path) -> None:
+    found, keys = {}, set(prove()["proof"])
+    for name, case in CASES.items():
+        result = prove(**case, remarks="net1 has MTU 1500")
+        proof = result["proof"]
+        assert set(proof) == keys
+        counters, ledger, decode = proof["counters"], proof["ledger"], (proof["bandwidth"] or {}).get("decode") or {}
+        lines = [f"{proof['verdict']}, {'' if proof['satisfied'] else 'not '}satisfied", *result["msg"].splitlines()]
+        lines += [
+            f"counters: {counters['rdma_bytes']} {counters['tcp_bytes']} {counters['agrees']} {counters['cables']}"
+        ]
+        lines += [f"ledger: {ledger['verdict']} {ledger['msg']}" if ledger["msg"] not in result["msg"] else "ledger"]
+        lines += [f"decode: {key} {value:.4g}" for key, value in decode.items() if isinstance(value, float)]
+        if result["failed"]:
+            screen = result["screen"].splitlines()
+            # The name of a file cannot be broken.
+            assert max(len(line) for line in screen if str(tmp_path) not in line) <= WITHOUT_TERMINAL
+            said = " ".join(result["screen"].split())
+            assert len(screen) <= HEIGHT and said.startswith(result["title"]) and said.count("net1 has MTU 1500") == 1
+            assert proof["failures"] or proof["findings"] or proof["reason"][:60] in said
+            lines.insert(1, result["title"])
+        found[name] = [line.replace(str(tmp_path), "") for line in lines]
+    compare("transport_proofs", found)
 
 
-@pytest.mark.parametrize("name", FAILURES)
-def test_every_failing_step_gives_its_reason_and_the_same_keys(prove: Any, name: str, tmp_path: Path) -> None:
-    given, words = FAILURES[name]
-    result = prove(**given, remarks="net1 has MTU 1500")
-    assert result["failed"]
-    assert [word for word in words if word not in result["msg"]] == [], result["msg"]
-    assert "Fabric, from inside the pods: net1 has MTU 1500." in result["msg"]
-    assert set(result["proof"]) == set(prove()["proof"])
-    lines = result["screen"].splitlines()
-    assert len(lines) <= HEIGHT
-    # The name of a file cannot be broken.
-    assert max(len(line) for line in lines if str(tmp_path) not in line) <= WITHOUT_TERMINAL
-    said, proof = " ".join(result["screen"].split()), result["proof"]
-    assert said.count("net1 has MTU 1500") == 1
-    assert said.startswith(TITLES.get(name, TITLES[""]))
-    assert result["title"] in said
-    if not proof["failures"] and not proof["findings"]:
-        assert proof["reason"][:60] in said
-
-
-def test_bytes_prove_a_library_that_leaves_no_line_of_nccl(prove: Any) -> None:
-    proved = prove(logs={"g-0-0": [SILENT], "g-1-0": [SILENT]}, expect=BY_BYTES)["proof"]
-    assert (proved["satisfied"], proved["verdict"], proved["ledger"]["verdict"]) == (True, "unknown", "rdma")
-
-
-def test_a_rail_that_moves_nothing_is_named(prove: Any) -> None:
-    second = {"rdma_device": "roceP2p1s0f0v0", "interface": "net2"}
-    ranks = [{**rank, "networks": [NETWORK, second]} for rank in PLAN["ranks"]]
-    absent = prove(plan={**PLAN, "ranks": ranks})["proof"]["ledger"]
-    assert absent["verdict"] is None
-    assert "g-0-0 has no counters of roceP2p1s0f0v0, and a missing counter is not zero" in absent["msg"]
-
-    class Idle(Pods):
-        def counters(self) -> str:
-            path = "infiniband/roceP2p1s0f0v0/ports/1/counters/port_{}_data 0"
-            return "\n".join([super().counters(), *(path.format(way) for way in ("xmit", "rcv"))])
-
-    ledger = prove(Idle(), plan={**PLAN, "ranks": ranks})["proof"]["ledger"]
-    assert ledger["verdict"] == "rdma"
-    assert [rank["silent_rails"] for rank in ledger["ranks"].values()] == [["roceP2p1s0f0v0"]] * 2
-    assert "MB by TCP counted, none of them by roceP2p1s0f0v0" in ledger["msg"]
-
-
-def test_the_devices_of_networks_that_others_made_come_from_the_sidecars(prove: Any) -> None:
-    ranks = [{**rank, "networks": [NETWORK | {"rdma_device": ""}]} for rank in PLAN["ranks"]]
-
-    class Asked(Pods):
-        device = "rocep1s0f0v0"
-
-        def __call__(self, name: str, command: list[str]) -> Ran:
-            if "_pod.evidence" in " ".join(command):
-                assert command[-2:] == ["/sys", "net1"]
-                return 0, json.dumps([{"device": self.device, "interface": "net1", "address": "10.9.0.1"}]), ""
-            return super().__call__(name, command)
-
-    proved = prove(Asked(), plan={**PLAN, "ranks": ranks})["proof"]
-    assert (proved["satisfied"], proved["ledger"]["verdict"]) == (True, "rdma")
-    assert proved["counters"]["rdma_bytes"] == 4 * Pods.rdma
-    # The counters of another device of the pod do not count.
-    Asked.device = "rocep1s0f1v0"
-    assert prove(Asked(), plan={**PLAN, "ranks": ranks})["proof"]["counters"]["rdma_bytes"] == 0
-    Asked.device = ""
-    assert "g-0-0, g-1-0 has no RDMA device with the address" in prove(Asked(), plan={**PLAN, "ranks": ranks})["msg"]
-
-
-def test_a_cable_without_traffic_fails_the_proof_of_a_ring(prove: Any) -> None:
-    used = {"rank": 0, "peer": 1, "devices": ["rocep1s0f0v0"]}
-    unused = {"rank": 1, "peer": 0, "devices": ["rocep1s0f1v0", "roceP2p1s0f1v0"]}
-    proof = prove(plan={**PLAN, "cables": [used]})["proof"]
-    assert proof["satisfied"]
-    assert proof["counters"]["cables"] == {"g-0-0 to g-1-0 (rocep1s0f0v0)": 180_000_000}
-    result = prove(plan={**PLAN, "cables": [used, unused]})
-    assert result["failed"]
-    assert "no bytes moved on the cable g-1-0 to g-0-0 (rocep1s0f1v0, roceP2p1s0f1v0)" in result["msg"]
-
-
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        ("", "not predicted: the pod has no config.json of org/model"),
-        ('{"architectures": ["X"]}', "not predicted: config.json of the model has no hidden_size"),
-        ('{"architectures": ["X"]', "not predicted: "),
-    ],
-)
-def test_a_model_that_cannot_be_predicted_is_still_proved_by_log_and_counters(
-    prove: Any, config: str, why: str
-) -> None:
-    proved = prove(Pods(config=config))["proof"]
-    assert (proved["satisfied"], proved["ledger"]["verdict"]) == (True, None)
-    assert proved["ledger"]["msg"].startswith(why)
-
-
-def test_a_pipeline_that_exchanges_less_than_the_scheduler_is_not_predicted(prove: Any) -> None:
-    argv = ["--tp-size", "1", "--pp-size", "2"]
-    plan = {**PLAN, "ranks": [{**rank, "argv": argv} for rank in PLAN["ranks"]]}
-    quiet = prove(Pods(rdma=2_000_000), plan=plan)["proof"]
-    assert (quiet["satisfied"], quiet["ledger"]["verdict"]) == (True, "rdma")
-    proved = prove(Pods(rdma=2_000_000, tcp=2_000_000, answer=SLOW, lasts=66), plan=plan)["proof"]
-    assert (proved["satisfied"], proved["ledger"]["verdict"]) == (True, None)
-    sizes = "the stages of the pipeline exchange 2.1 MB, and the scheduler may have sent 12.5 MB"
-    assert sizes in proved["ledger"]["msg"]
-    result = prove(Pods(rdma=2_000_000, tcp=20_000_000, answer=SLOW, lasts=66), plan=plan)
-    assert "the bytes of g-0-0 say mixed" in result["msg"]
-
-
-def test_a_group_that_died_is_explained_by_its_logs_first(prove: Any) -> None:
-    gone = kubernetes.client.ApiException(status=500, reason="container not found")
-    forced = (REAL / "twohosts-netib-forced.rank0.log").read_text()
-
-    def dead(name: str, command: list[str]) -> Ran:
-        if "generate_probe" in " ".join(command):
-            raise gone
-        return Pods()(name, command)
-
-    result = prove(dead, logs={"g-0-0": [forced], "g-1-0": [forced]})
-    assert result["msg"].startswith("NCCL transport error: ")
-    assert "Before that: can't run a command in pod g-0-0 (500: container not found)" in result["msg"]
+def test_the_evidence_is_kept_and_the_second_rank_joins_the_all_reduce(prove: Any, tmp_path: Path) -> None:
+    pods = Pods()
+    proved = prove(pods, bandwidth_bytes=1000)["proof"]
+    assert proved["ledger"]["ranks"]["g-1-0"]["rdma_bytes"] == 2 * pods.rdma
+    assert sum("--bytes 1000;" in text and "--rank 1" in text for text in pods.asked) == 1
+    assert (tmp_path / "transport-g-roce" / "transport.json").exists()
+    assert proved["evidence_files"][-1] == str(tmp_path / "transport-g-roce" / "proof.json")
 
 
 def test_an_incomplete_group_is_refused(prove: Any) -> None:

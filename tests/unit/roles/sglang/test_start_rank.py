@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the start of a rank: a new directory for NCCL's files, the node's memory, the patch hooks, then the server."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stored import compare
 from sysfs_samples import mlx5_vf
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/start_rank.py"
@@ -140,116 +143,55 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def memory(started: Any, monkeypatch: pytest.MonkeyPatch, *gib: float, timeout: float = 60) -> tuple[str, int]:
-    """Return the figures, and how often the memory was read, if these GiB are available one after the other."""
-    readings: Iterator[float] = iter([*gib, *[gib[-1]] * 100])
-    seen: list[float] = []
-
-    def read(_meminfo: Path) -> float:
-        seen.append(next(readings))
-        return seen[-1]
-
-    monkeypatch.setattr(started, "available", read)
-    return started.wait_for_memory(14.6, 0.8, 103.0, 109.0, timeout, Path("meminfo")), len(seen)
-
-
-def test_a_node_with_stable_memory_starts_after_the_second_reading(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, readings = memory(started, monkeypatch, 115.0)
-    assert readings == 2
-    assert text == (
-        "memory: 115.0 GiB are available; 0.80 of that without 14.6 GiB of weights leave 77.4 GiB for caches, and the"
-        " plan expects 68 to 73 after CUDA and NCCL took theirs"
-    )
-
-
-def test_memory_that_an_earlier_server_still_holds_is_awaited(
-    started: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text, readings = memory(started, monkeypatch, *[float(gib) for gib in range(10, 115, 5)], 115.0)
-    assert text.startswith("memory: 115.0 GiB")
-    assert readings == 23
-    assert capsys.readouterr().out.count("waiting for more") == 2
-
-
-def test_a_pause_while_an_earlier_server_gives_its_memory_back_does_not_end_the_wait(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, _readings = memory(started, monkeypatch, 88.0, 88.0, 88.0, 118.0)
-    assert text.startswith("memory: 118.0 GiB")
-
-
-def test_a_node_that_never_has_the_planned_memory_starts_when_nothing_has_grown_for_a_while(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = started.time.monotonic()
-    text, _readings = memory(started, monkeypatch, 88.0, timeout=300)
-    assert text.startswith("memory: 88.0 GiB")
-    assert started.time.monotonic() - begun == started.PAUSE
-
-
-def test_weights_that_do_not_fit_are_refused_after_the_timeout(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(started.RefusedError, match=r"memory: 18\.0 GiB are available.* leave -0\.2 GiB"):
-        memory(started, monkeypatch, 18.0)
-
-
-def test_memory_that_still_grows_at_the_timeout_is_enough_if_the_weights_fit(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, _readings = memory(started, monkeypatch, 30.0, 40.0, 50.0, 60.0, timeout=4)
-    assert text.startswith("memory: 50.0 GiB")
-
-
+# The GiB that are available one after the other, the last one from then on, and the seconds to wait at most
+AVAILABLE: dict[str, tuple[tuple[float, ...], float]] = {
+    "stable": ((115.0,), 60),
+    "held by an earlier server": ((*map(float, range(10, 115, 5)), 115.0), 60),
+    "a pause of an earlier server that gives its memory back": ((88.0, 88.0, 88.0, 118.0), 60),
+    "never as much as planned": ((88.0,), 300),
+    "too little for the weights": ((18.0,), 60),
+    "still growing at the timeout": ((30.0, 40.0, 50.0, 60.0), 4),
+}
+# The GiB of 100 that are free one after the other, 80 of them available
+FREE = {"free": (60.0,), "full until the node has dropped its caches": (2.0, 2.0, 75.0), "always full": (2.0,)}
 BUDDYINFO = """\
 Node 0, zone      DMA      1      0      0      0      0      0      0      0      0      1      3
 Node 0, zone   Normal   4616      1      1      1      1      1      1      1      1     10    100
 """
 
 
-def caches(
-    started: Any, monkeypatch: pytest.MonkeyPatch, path: Path, *free: int, models: tuple[Path, ...] = ()
-) -> tuple[str, float]:
-    """Return the text and the seconds that it took, if these GiB of 100 are free one after the other, 80 available."""
-    (path / "buddyinfo").write_text(BUDDYINFO)
-    readings = iter([*free, *[free[-1]] * 100])
+def waited(
+    started: Any, monkeypatch: pytest.MonkeyPatch, what: str, readings: Sequence[float], wait: Callable[[], str]
+) -> list[str]:
+    """Return what is said, printed and refused while the memory has these readings, and how long it took."""
+    later = itertools.chain(readings, itertools.repeat(readings[-1]))
+    printed: list[str] = []
+    monkeypatch.setattr(started, "print", lambda text, **_options: printed.append(text), raising=False)
     sizes: dict[str, float] = {"MemTotal": 100, "MemAvailable": 80}
-    monkeypatch.setattr(started, "size_of", lambda _path, name: sizes[name] if name in sizes else float(next(readings)))
+    monkeypatch.setattr(started, "size_of", lambda _path, name: next(later) if name == what else sizes[name])
     begun = started.time.monotonic()
-    text = started.wait_for_caches(models, 60, path / "meminfo", path / "buddyinfo")
-    return text, started.time.monotonic() - begun
+    try:
+        said = wait()
+    except started.RefusedError as error:
+        said = f"refused: {error}"
+    return [*printed, *said.splitlines(), f"after {started.time.monotonic() - begun:g} s"]
 
 
-def test_free_memory_and_its_fragmentation_are_told(
+def test_waits_for_memory_are_those_that_are_stored(
     started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    text, seconds = caches(started, monkeypatch, tmp_path, 60)
-    assert (text, seconds) == (
-        "memory: 60.0 GiB are free, 0.4 of them in blocks of 2 MiB and more, and caches hold 20.0",
-        0,
-    )
+    (tmp_path / "buddyinfo").write_text(BUDDYINFO)
+    paths = tmp_path / "meminfo", tmp_path / "buddyinfo"
+    found = {}
+    for name, (readings, timeout) in AVAILABLE.items():
+        wait = partial(started.wait_for_memory, 14.6, 0.8, 103.0, 109.0, timeout, paths[0])
+        found[name] = waited(started, monkeypatch, "MemAvailable", readings, wait)
+    for name, free in FREE.items():
+        found[name] = waited(started, monkeypatch, "MemFree", free, partial(started.wait_for_caches, (), 60, *paths))
+    compare("start_memory", found)
     assert started.in_large_blocks(BUDDYINFO, 4096) == (11 * 2 + 103 * 4) / 1024
     # With pages of 64 KiB, such a block has only 32 of them.
     assert started.in_large_blocks(BUDDYINFO.splitlines()[0], 65536) == (32 + 3 * 64) / 1024
-
-
-def test_a_full_page_cache_is_awaited_until_the_node_has_dropped_it(
-    started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    text, seconds = caches(started, monkeypatch, tmp_path, 2, 2, 75)
-    assert text.startswith("memory: 75.0 GiB are free") and "node_tuning" not in text
-    assert seconds == 2 * started.LOOK_EVERY
-
-
-def test_a_page_cache_that_stays_full_is_refused_with_figures_and_remedies(
-    started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    begun = started.time.monotonic()
-    with pytest.raises(started.RefusedError, match=r"2\.0 GiB are free.* caches hold 78\.0") as refused:
-        caches(started, monkeypatch, tmp_path, 2)
-    assert started.time.monotonic() - begun == 60
-    for remedy in ("node_tuning_drop_caches: true", "/proc/sys/vm/drop_caches", "sglang_memory_timeout: 0"):
-        assert remedy in str(refused.value)
 
 
 def test_a_model_that_was_just_downloaded_is_dropped_from_the_page_cache_without_any_privilege(
@@ -277,9 +219,12 @@ def test_a_model_that_was_just_downloaded_is_dropped_from_the_page_cache_without
         return opened(path, *words, **more)
 
     monkeypatch.setattr(started.Path, "open", refused)
-    text, seconds = caches(started, monkeypatch, tmp_path, *[2] * 6, 60, models=(model, tmp_path / "missing"))
+    (tmp_path / "buddyinfo").write_text(BUDDYINFO)
+    models = (model, tmp_path / "missing")
+    wait = partial(started.wait_for_caches, models, 60, tmp_path / "meminfo", tmp_path / "buddyinfo")
+    said = waited(started, monkeypatch, "MemFree", [*[2.0] * 6, 60.0], wait)
     assert sorted(dropped) == ["a.safetensors", "b.safetensors"]
-    assert text.startswith("memory: 60.0 GiB are free") and seconds == started.CACHES_DROPPED + started.LOOK_EVERY
+    assert said[-1] == f"after {started.CACHES_DROPPED + started.LOOK_EVERY:g} s" and "60.0 GiB are free" in said[-2]
 
 
 def test_weights_of_unknown_size_are_measured_where_the_model_is(started: Any, tmp_path: Path) -> None:
@@ -293,12 +238,9 @@ def test_weights_of_unknown_size_are_measured_where_the_model_is(started: Any, t
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
     # A file that is not in the index is not loaded.
     assert started.size_of_weights([model, draft, tmp_path / "missing"], 2) == 1.0
-
-
-def test_a_damaged_index_is_no_size(started: Any, tmp_path: Path) -> None:
     for text in ("[]", "{", '{"weight_map": {"x": "gone.safetensors"}}'):
-        (tmp_path / "model.safetensors.index.json").write_text(text)
-        assert started.size_of_weights([tmp_path], 1) == 0
+        (model / "model.safetensors.index.json").write_text(text)
+        assert started.size_of_weights([model], 1) == 0
 
 
 def test_a_start_measures_weights_that_the_plan_does_not_know(tmp_path: Path) -> None:
@@ -329,32 +271,35 @@ def test_a_refused_start_names_the_figures_and_the_remedy(tmp_path: Path) -> Non
     )
 
 
+ENDED = {"state": "ended", "key": "k", "times": 3, "before_gib": 10}
+
+
 @pytest.mark.parametrize(
-    ("told", "taken", "refused"),
+    ("told", "taken"),
     [
-        ({"state": "ended", "key": "k", "times": 3, "before_gib": 10}, 10, True),
-        ({"state": "ended", "key": "k", "times": 3, "before_gib": 10}, 9, False),
-        ({"state": "ended", "key": "k", "times": 2, "before_gib": 10}, 10, False),
-        ({"state": "ended", "key": "other", "times": 3, "before_gib": 10}, 10, False),
-        ({"state": "ready", "key": "k", "before_gib": 10}, 10, False),
-        ({"state": "ended", "key": "k", "times": 3}, 10, False),
-        ("{", 10, False),
-        (None, 10, False),
+        (ENDED, 9),
+        (ENDED | {"times": 2}, 10),
+        (ENDED | {"key": "other"}, 10),
+        ({"state": "ready", "key": "k", "before_gib": 10}, 10),
+        ({"state": "ended", "key": "k", "times": 3}, 10),
+        ("{", 10),
+        (None, 10),
     ],
 )
-def test_a_load_that_was_ended_again_and_again_is_not_tried_with_as_little_memory(
-    told: Any, taken: float, refused: bool, started: Any, tmp_path: Path
+def test_only_a_load_that_was_ended_again_and_again_is_not_tried_with_as_little_memory(
+    told: Any, taken: float, started: Any, tmp_path: Path
 ) -> None:
     kept, meminfo = tmp_path / "kept.json", tmp_path / "meminfo"
+    meminfo.write_text(f"MemTotal: {100 << 20} kB\nMemAvailable: {(100 - taken) * 2**20:.0f} kB\n")
     if told is not None:
         kept.write_text(told if isinstance(told, str) else json.dumps(told))
-    meminfo.write_text(f"MemTotal: {100 << 20} kB\nMemAvailable: {(100 - taken) * 2**20:.0f} kB\n")
     words = f"--port 1 --stop 3.5 --key k --kept {kept}".split()
-    if not refused:
-        started.refuse_again(words, meminfo)
-        started.refuse_again([], meminfo)
-        return
-    with pytest.raises(started.RefusedError, match=r"ended 3 times in a row.* 10\.0 GiB are taken now, as before"):
+    started.refuse_again(words, meminfo)
+    started.refuse_again([], meminfo)
+    kept.write_text(json.dumps(ENDED | {"before_gib": taken}))
+    with pytest.raises(
+        started.RefusedError, match=rf"ended 3 times in a row.* {taken}\.0 GiB are taken now, as before"
+    ):
         started.refuse_again(words, meminfo)
 
 
