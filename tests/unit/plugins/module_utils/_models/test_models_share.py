@@ -167,7 +167,7 @@ def test_a_file_whose_time_is_over_while_it_is_fetched_is_left_to_the_next_slice
 def test_one_slice_fetches_the_files_of_two_models(make: Make, hub: Hub) -> None:
     node = make(1, [])
     second = node.directory.with_name("org--second")
-    node.items += share.items_of([model(second)])
+    node.items = share.items_of(map(model, (node.directory, second)))
     assert node.get(hub.url).progress.hub_bytes == 2 * TOTAL
     assert [store.read_marker(where)["complete"] for where in (node.directory, second)] == [True, True]
 
