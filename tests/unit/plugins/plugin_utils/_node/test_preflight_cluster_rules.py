@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that settings which a running cluster cannot change are refused."""
+"""Test that settings which a running cluster cannot change, and networks that others have, are refused."""
 
 import copy
 from typing import Any, cast
 
-import pytest
+import stored
 from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.module_utils._node.model import Facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.data import ROLES, read_yaml
@@ -21,65 +21,42 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._node.report import c
 from preflight_samples import GOOD
 
 USED = DEFAULTS | {"secrets-encryption": "true"}
-MEMBER = USED | {"node-ip": "192.168.10.11"}
-FIXED, MOVED = "preflight.kubernetes.fixed", "preflight.kubernetes.moved"
-
-
-def found(variables: dict[str, Any], used: dict[str, str], *, server: bool = True) -> list[tuple[str, str, Any]]:
-    """Return rule, key and value of what is found on a host whose K3s uses these settings."""
-    facts = copy.deepcopy(GOOD)
-    facts["kubernetes"]["settings"] = used
-    host = Host("spark1", cast(Facts, facts), server=server, k3s=wanted_settings(variables))
-    return [(finding.rule, finding.key, finding.value) for finding in check_node(host)]
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {},
-        {"k3s_config": "cluster-cidr=10.42.0.0/16"},
-        {"k3s_secrets_encryption": "yes", "k3s_data_dir": "/var/lib/rancher/k3s/"},
-        {"gb10_cluster_cidr": "10.42.0.0/16", "k3s_config": {"cluster-dns": "10.43.0.10"}},
-        {"gb10_cluster_cidr": "10.52.0.0/16", "k3s_cluster_cidr": "10.42.0.0/16"},
-        {"k3s_cluster_cidr": "10.52.0.0/16", "k3s_config": {"cluster-cidr": ["10.42.0.0/16"]}},
-    ],
-)
-def test_the_same_settings_are_accepted(variables: dict[str, Any]) -> None:
-    assert found(variables, USED) == []
-
-
-@pytest.mark.parametrize(
-    ("variables", "finding"),
-    [
-        ({"gb10_cluster_cidr": "10.52.0.0/16"}, (FIXED, "gb10_cluster_cidr", "10.52.0.0/16")),
-        ({"k3s_config": {"cluster-cidr": "10.52.0.0/16"}}, (FIXED, "gb10_cluster_cidr", "10.52.0.0/16")),
-        ({"gb10_service_cidr": "10.53.0.0/16"}, (FIXED, "gb10_service_cidr", "10.53.0.0/16")),
-        ({"k3s_data_dir": "/srv/k3s"}, (FIXED, "k3s_data_dir", "/srv/k3s")),
-        ({"k3s_config": {"cluster-dns": "10.43.0.20"}}, (FIXED, "k3s_config.cluster-dns", "10.43.0.20")),
-        ({"k3s_secrets_encryption": False}, ("preflight.kubernetes.encryption", "k3s_secrets_encryption", False)),
-    ],
-)
-def test_another_setting_is_refused_only_if_there_is_a_cluster(
-    variables: dict[str, Any], finding: tuple[str, str, Any]
-) -> None:
-    assert found(variables, USED) == [finding]
-    assert found(variables, {}) == []
-
-
-def test_several_settings_are_refused_together() -> None:
-    variables = {"k3s_data_dir": "/srv/k3s", "gb10_cluster_cidr": "10.52.0.0/16", "gb10_service_cidr": "10.53.0.0/16"}
-    assert [key for _rule, key, _value in found(variables, USED)] == [
-        "k3s_data_dir",
-        "gb10_cluster_cidr",
-        "gb10_service_cidr",
-    ]
-
-
-@pytest.mark.parametrize("cidr", ["10.53.0.0/30", "unknown"])
-def test_a_network_without_a_tenth_address_has_no_usual_one_for_dns(cidr: str) -> None:
-    assert found({"gb10_service_cidr": cidr}, USED) == [(FIXED, "gb10_service_cidr", cidr)]
-
-
+FOUR = {"lo": ["127.0.0.1"], "eth0": ["fd00::1", "10.0.0.1", "10.0.0.2"], "eth1": ["10.0.1.1"]}
+DUAL = {"k3s_node_ip": "192.168.10.12,fd00::12"}
+OTHERS = {"k3s_data_dir": "/srv/k3s", "gb10_cluster_cidr": "10.52.0.0/16", "gb10_service_cidr": "10.53.0.0/16"}
+# Variables of a host, and the address with which a member of etcd was started, if it has another one than the others
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"k3s_config": "cluster-cidr=10.42.0.0/16"},
+    {"k3s_secrets_encryption": "yes", "k3s_data_dir": "/var/lib/rancher/k3s/"},
+    {"gb10_cluster_cidr": "10.42.0.0/16", "k3s_config": {"cluster-dns": "10.43.0.10"}},
+    {"gb10_cluster_cidr": "10.52.0.0/16", "k3s_cluster_cidr": "10.42.0.0/16"},
+    {"k3s_cluster_cidr": "10.52.0.0/16", "k3s_config": {"cluster-cidr": ["10.42.0.0/16"]}},
+    {"gb10_cluster_cidr": "10.52.0.0/16"},
+    {"k3s_config": {"cluster-cidr": "10.52.0.0/16"}},
+    {"gb10_service_cidr": "10.53.0.0/16"},
+    {"k3s_data_dir": "/srv/k3s"},
+    {"k3s_config": {"cluster-dns": "10.43.0.20"}},
+    {"k3s_secrets_encryption": False},
+    OTHERS,
+    # Networks without a tenth address, which the DNS server usually has
+    {"gb10_service_cidr": "10.53.0.0/30"},
+    {"gb10_service_cidr": "unknown"},
+]
+MEMBERS: list[tuple[dict[str, Any], str, dict[str, list[str]]]] = [
+    (DUAL, "192.168.10.12,fd00::12", FOUR),
+    (DUAL, "192.168.10.11", FOUR),
+    ({"k3s_node_interface": "eth0"}, "10.0.0.1", FOUR),
+    ({"k3s_node_interface": "eth0"}, "10.0.0.2", FOUR),
+    ({}, "10.0.0.2", FOUR),
+    ({}, "10.0.9.9", FOUR),
+    ({}, "127.0.0.1", FOUR),
+    ({"k3s_node_ip": "192.168.10.12"}, "192.168.10.11", GOOD["addresses"]),
+    # The address of the interface has changed.
+    ({"gb10_management_interface": "enP7s7"}, "192.168.10.10", GOOD["addresses"]),
+    ({"gb10_management_interface": "enP7s7"}, "192.168.10.11", GOOD["addresses"]),
+    ({}, "192.168.10.10", GOOD["addresses"]),
+]
 THERE: dict[str, dict[str, Any]] = {
     "Docker's bridge": {"addresses": {"docker0": ["10.77.0.1"]}},
     "libvirt's bridge": {"routes": {"virbr0": ["10.77.128.0/24"]}},
@@ -89,101 +66,50 @@ THERE: dict[str, dict[str, Any]] = {
     "all of a VPN": {"routes": {"tun0": ["0.0.0.0/1", "128.0.0.0/1"]}},
     "a name server": {"nameservers": ["10.77.0.10"]},
 }
-OURS = {
-    "pods": {"k3s": {"cluster-cidr": "fd00::/56,10.77.0.0/16"}},
-    "services": {"k3s": {"service-cidr": "10.77.0.0/16"}},
+APART = {"cluster-cidr": "172.20.0.0/16", "service-cidr": "172.21.0.0/16"}
+OURS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "pods": {"k3s": APART | {"cluster-cidr": "fd00::/56,10.77.0.0/16"}},
+    "services": {"k3s": APART | {"service-cidr": "10.77.0.0/16"}},
     "a rail": {"networks": {"rail0": "10.77.0.0/16"}},
 }
+BRIDGES: list[tuple[dict[str, Any], dict[str, list[str]]]] = [
+    ({}, {"docker0": ["172.17.0.1", "10.42.0.1", "10.42.0.2"]}),
+    ({}, {"docker0": ["10.42.0.1"], "virbr0": ["10.43.0.1"]}),
+    ({"gb10_cluster_cidr": "10.42.0.1/16, fd00:42::/56"}, {"docker0": ["10.42.0.9", "fd00:42::1"]}),
+]
 
 
-@pytest.mark.parametrize(("there", "ours"), [(there, ours) for there in THERE for ours in OURS])
-def test_what_the_host_has_and_what_is_planned_never_share_addresses(there: str, ours: str) -> None:
-    def told(**wanted: Any) -> list[tuple[str, str]]:
-        host = Host("spark1", cast(Facts, copy.deepcopy(GOOD) | THERE[there]), server=True, pfs=("pf0np0",), **wanted)
-        return [(one.rule, one.severity) for one in check_node(host)]
-
-    rule = "dns" if there == "a name server" else "rail" if ours == "a rail" else "cluster"
-    severity = "warning" if there == "a wider network" else "error"
-    apart = {"k3s": {"cluster-cidr": "172.20.0.0/16", "service-cidr": "172.21.0.0/16"}}
-    assert told(**apart) == []
-    found = told(**apart | OURS[ours] | ({"k3s": apart["k3s"] | OURS[ours]["k3s"]} if "k3s" in OURS[ours] else {}))
-    assert found == ([] if there == "all of a VPN" else [(f"preflight.network.{rule}", severity)])
+def judged(settings: dict[str, str] | None = None, facts: dict[str, Any] | None = None, **host: Any) -> list[str]:
+    """Return what is found on a host whose K3s uses these settings."""
+    raw = copy.deepcopy(GOOD) | (facts or {})
+    raw["kubernetes"]["settings"] = settings or {}
+    found = check_node(Host("spark1", cast(Facts, raw), **{"server": True} | host))
+    return [f"{one.severity} {one.rule.removeprefix('preflight.')}: {one.key} = {one.value}" for one in found]
 
 
-@pytest.mark.parametrize(
-    ("variables", "interfaces", "expected"),
-    [
-        ({}, {"docker0": ["172.17.0.1", "10.42.0.1", "10.42.0.2"]}, [("gb10_cluster_cidr", "10.42.0.1, 10.42.0.2")]),
-        (
-            {},
-            {"docker0": ["10.42.0.1"], "virbr0": ["10.43.0.1"]},
-            [("gb10_cluster_cidr", "10.42.0.1"), ("gb10_service_cidr", "10.43.0.1")],
-        ),
-        (
-            {"gb10_cluster_cidr": "10.42.0.1/16, fd00:42::/56"},
-            {"docker0": ["10.42.0.9", "fd00:42::1"]},
-            [("gb10_cluster_cidr", "10.42.0.9, fd00:42::1")],
-        ),
-    ],
-)
-def test_each_address_in_a_network_of_the_cluster_is_found(
-    variables: dict[str, Any], interfaces: dict[str, list[str]], expected: list[tuple[str, str]]
-) -> None:
-    facts = copy.deepcopy(GOOD) | {"addresses": interfaces}
-    host = Host("spark1", cast(Facts, facts), server=True, k3s=wanted_settings(variables))
-    findings = [one for one in check_node(host) if one.rule == "preflight.network.cluster"]
-    assert [one.value for one in findings] == [value for _key, value in expected]
-    for one, (key, _value) in zip(findings, expected, strict=True):
-        assert key in f"{one.key} {one.reason} {one.remedy}"
-
-
-@pytest.mark.parametrize(
-    ("variables", "member", "there"),
-    [
-        ({"k3s_node_ip": "192.168.10.12,fd00::12"}, "192.168.10.12,fd00::12", None),
-        ({"k3s_node_ip": "192.168.10.12,fd00::12"}, "192.168.10.11", "192.168.10.12"),
-        ({"k3s_node_interface": "eth0"}, "10.0.0.1", None),
-        ({"k3s_node_interface": "eth0"}, "10.0.0.2", "10.0.0.1"),
-        ({}, "10.0.0.2", None),
-        ({}, "10.0.9.9", "fd00::1, 10.0.0.1, 10.0.0.2, 10.0.1.1"),
-        ({}, "127.0.0.1", "fd00::1, 10.0.0.1, 10.0.0.2, 10.0.1.1"),
-    ],
-)
-def test_the_address_of_a_member_is_that_which_k3s_takes(
-    variables: dict[str, Any], member: str, there: str | None
-) -> None:
-    facts = copy.deepcopy(GOOD)
-    facts["addresses"] = {"lo": ["127.0.0.1"], "eth0": ["fd00::1", "10.0.0.1", "10.0.0.2"], "eth1": ["10.0.1.1"]}
-    facts["kubernetes"]["settings"] = USED | {"node-ip": member}
-    host = Host("spark1", cast(Facts, facts), server=True, k3s=wanted_settings(variables))
-    findings = [one.value for one in check_node(host) if one.rule == MOVED]
-    assert findings == ([there] if there else [])
-
-
-def test_an_agent_has_only_its_data_directory() -> None:
-    variables = {"gb10_cluster_cidr": "10.52.0.0/16", "k3s_secrets_encryption": False}
-    assert found(variables, USED, server=False) == []
-    assert found({"k3s_data_dir": "/srv/k3s"}, USED, server=False) == [(FIXED, "k3s_data_dir", "/srv/k3s")]
-
-
-@pytest.mark.parametrize(
-    ("variables", "used", "there"),
-    [
-        ({"k3s_node_ip": "192.168.10.12"}, "192.168.10.11", "192.168.10.12"),
-        # The address of the interface has changed.
-        ({"gb10_management_interface": "enP7s7"}, "192.168.10.10", "192.168.10.11"),
-        ({}, "192.168.10.10", "192.168.10.11"),
-    ],
-)
-def test_a_member_of_etcd_keeps_its_address(variables: dict[str, Any], used: str, there: str) -> None:
-    assert found(variables, USED | {"node-ip": used}) == [(MOVED, "address of the server", there)]
-    assert found(variables, USED | {"node-ip": there}) == []
-    assert found(variables, USED | {"node-ip": used}, server=False) == []
+def test_settings_of_a_cluster_and_networks_that_others_have_are_refused_as_stored() -> None:
+    told: dict[str, list[str]] = {}
+    for variables in SETTINGS:
+        wanted = wanted_settings(variables)
+        assert judged(k3s=wanted) == [], "without a cluster, nothing is fixed"
+        agent = judged(USED, server=False, k3s=wanted)
+        told[str(variables)] = [*judged(USED, k3s=wanted), *(f"agent: {line}" for line in agent)]
+    for variables, member, addresses in MEMBERS:
+        settings, wanted = USED | {"node-ip": member}, wanted_settings(variables)
+        assert judged(settings, {"addresses": addresses}, k3s=wanted, server=False) == []
+        told[f"a member at {member}, {variables}"] = judged(settings, {"addresses": addresses}, k3s=wanted)
+    for there, facts in THERE.items():
+        for ours, host in OURS.items():
+            told[f"{there} and {ours}"] = judged(None, facts, **{"k3s": APART, "pfs": ("pf0np0",)} | host)
+    for variables, addresses in BRIDGES:
+        told[f"{variables}, {addresses}"] = judged(None, {"addresses": addresses}, k3s=wanted_settings(variables))
+    stored.compare("preflight_cluster", told)
 
 
 def test_the_message_says_what_to_do() -> None:
     facts = copy.deepcopy(GOOD)
-    facts["kubernetes"]["settings"] = MEMBER
+    facts["kubernetes"]["settings"] = USED | {"node-ip": "192.168.10.11"}
     wanted = wanted_settings({"k3s_node_ip": "192.168.10.99", "gb10_service_cidr": "10.53.0.0/16"})
     fixed, moved = check_node(Host("spark1", cast(Facts, facts), server=True, k3s=wanted))
     assert "made with 10.43.0.0/16" in fixed.reason
