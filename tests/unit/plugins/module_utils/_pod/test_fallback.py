@@ -55,7 +55,8 @@ class Cluster(fallback.SwitchApi):
             self.version += self.others_write
             return {"items": [self.node(name) for name in self.ready]}
         if name == "events":
-            self.lines.append(f"event {body['type']} {body['reason']}: {body['message']}")
+            about = f"{body['involvedObject']['kind']} {body['involvedObject']['name']}"
+            self.lines.append(f"event {body['type']} {body['reason']} of {about}: {body['message']}")
         elif of == "configmaps":
             if method == "PATCH":
                 if body["metadata"]["resourceVersion"] != str(self.version):
@@ -122,24 +123,25 @@ class Cluster(fallback.SwitchApi):
             self.run(int(what))
             return
         self.lines.append(f"{self.now:.0f} {event.strip()}")
-        if what in ("down", "up"):
-            self.ready |= dict.fromkeys(names, (what == "up", self.now))
-        elif what == "remove":
-            del self.ready[given]
-        elif what in ("cordon", "uncordon"):
-            self.cordoned = set(names) if what == "cordon" else set()
-        elif what in ("stick", "free"):
-            self.stuck = set(names) if what == "stick" else set()
-        elif what in ("stop", "start"):
-            self.wanted |= dict.fromkeys(SETS["main"] if what == "stop" else names, int(what == "start"))
-        elif what == "delete":
-            self.wanted, self.pods = {}, {}
-        elif what == "pause":
-            self.now += int(given)
-        elif what == "keep":
-            self.memory = json.dumps({"serving": given})
-        else:
-            self.others_write = what == "another"
+        kept: dict[str, dict[str, Any]] = {
+            **{
+                state: {"ready": self.ready | dict.fromkeys(names, (state == "up", self.now))}
+                for state in ("up", "down")
+            },
+            "remove": {"ready": {name: state for name, state in self.ready.items() if name != given}},
+            "cordon": {"cordoned": {*names}},
+            "uncordon": {"cordoned": set()},
+            "stick": {"stuck": {*names}},
+            "free": {"stuck": set()},
+            "start": {"wanted": self.wanted | {given: 1}},
+            "stop": {"wanted": self.wanted | dict.fromkeys(SETS["main"], 0)},
+            "delete": {"wanted": {}, "pods": {}},
+            "pause": {"now": self.now + 120},
+            "keep": {"memory": json.dumps({"serving": given})},
+            "another": {"others_write": True},
+            "no": {"others_write": False},
+        }
+        vars(self).update(kept[what])
 
 
 COURSES = {

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what a program in a pod starts with, its requests and what it makes of the answers, its pages and its log."""
 
-import json
 import re
 import socket
 import subprocess
@@ -57,19 +56,6 @@ def test_only_a_missing_object_is_an_absence(code: int, server: Server, tmp_path
     else:
         with pytest.raises(HTTPError, match=str(code)):
             client.find("GET", "/x")
-
-
-@pytest.mark.parametrize(("warning", "kind"), [(True, "Warning"), (False, "Normal")])
-def test_an_event_is_about_its_object_and_has_a_message_that_the_api_accepts(
-    warning: bool, kind: str, server: Server, tmp_path: Path
-) -> None:
-    about = {"apiVersion": "v1", "kind": "Service", "name": "g", "namespace": "s"}
-    InPodApi("s", 7, tmp_path).record_event(about, "NodeLost", "x" * 2000, warning, "gb10.cluster/fallback")
-    (asked,) = server.asked
-    event = json.loads(asked.removeprefix("POST events"))
-    assert event["metadata"]["generateName"] == "g-fallback-"
-    assert (event["type"], event["reason"], event["involvedObject"]) == (kind, "NodeLost", about)
-    assert event["message"] == "x" * 1000
 
 
 @contextmanager

@@ -98,6 +98,17 @@ class Ended(Exception):
     """Ends a loop."""
 
 
+def resting(done: list[Any], turns: int) -> SimpleNamespace:
+    """Return a module time that notes the pauses of a loop, and ends it after so many turns."""
+
+    def rest(seconds: float) -> None:
+        done.append(seconds)
+        if done.count(seconds) == turns:
+            raise Ended
+
+    return SimpleNamespace(**vars(time) | {"sleep": rest})
+
+
 def begin(rank: Rank, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[str]:
     """Prepare the environment of the program, and return its command."""
     monkeypatch.setenv("POD_NAMESPACE", "s")
@@ -198,17 +209,11 @@ def test_the_lines_of_all_files_are_repeated(rank: Rank, capsysbinary: pytest.Ca
 
 
 def test_a_step_is_repeated_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[float] = []
-
-    def rest(seconds: float) -> None:
-        turns.append(seconds)
-        if len(turns) == 3:
-            raise Ended
-
-    monkeypatch.setattr(sidecar, "time", SimpleNamespace(**vars(time) | {"sleep": rest}))
+    turns: list[Any] = []
+    monkeypatch.setattr(sidecar, "time", resting(turns, 3))
     with pytest.raises(Ended):
-        sidecar.forever(2.5, lambda _now: None)
-    assert turns == [2.5] * 3
+        sidecar.forever(2.5, lambda _now: turns.append("step"))
+    assert turns == ["step", 2.5] * 3
 
 
 # Each start takes the next line of the plan. The program answers while the file "up" exists.
@@ -355,17 +360,11 @@ def test_a_child_is_killed_that_answered_and_is_mute_for_a_while(
 
 
 def test_a_child_is_started_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[object] = []
-
-    def rest(seconds: float) -> None:
-        done.append(seconds)
-        if len(done) == 4:
-            raise Ended
-
+    done: list[Any] = []
     monkeypatch.setattr(sidecar, "_start", lambda _work: done.append("start"))
     monkeypatch.setattr(sidecar, "_wait", lambda *_words: "ended")
     monkeypatch.setattr(sidecar, "signal", SimpleNamespace(**vars(signal) | {"signal": lambda *_words: None}))
-    monkeypatch.setattr(sidecar, "time", SimpleNamespace(sleep=rest))
+    monkeypatch.setattr(sidecar, "time", resting(done, 2))
     with pytest.raises(Ended):
         sidecar.keep(lambda: None, lambda: True, 2.5)
     assert done == ["start", 2.5] * 2
