@@ -67,7 +67,7 @@ def test_the_faults_of_a_line(
         (
             "_host",
             {
-                "modules/test_k3s_info_modules.py",
+                "modules/test_k3s_modules.py",
                 "action/test_k3s_preconditions_action.py",
                 "tests/unit/hostile/test_hostile_archive.py",
             },

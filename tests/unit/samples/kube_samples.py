@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,3 +140,10 @@ class FakeApi:
         monkeypatch.setattr(kubernetes.dynamic, "DynamicClient", lambda _client, **_options: self)
         monkeypatch.setattr(kubernetes.stream.ws_client, "websocket_call", self.websocket_call)
         return self
+
+
+def api_of(_place: Path, patch: pytest.MonkeyPatch, **options: Any) -> FakeApi:
+    """Return an API for the cases of a module that has these options, besides those with which each reaches one."""
+    api = FakeApi()
+    vars(api)["options"] = {"kubeconfig": "/k", "context": "gb10", **options}
+    return api.install(patch)

@@ -2,17 +2,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what the module reports about a cluster, and about what it may not read."""
 
+from pathlib import Path
 from typing import Any
 
 import kubernetes
 import pytest
-from ansible_collections.gb10.cluster.plugins.modules import existing_cluster_info as module
 from ansible_collections.gb10.cluster.plugins.modules import existing_cluster_info as survey
-from kube_samples import FakeApi
-from module_runs import run_module
+from kube_samples import FakeApi, Response
+from module_runs import Step, play
 
 Json = dict[str, Any]
-OPTIONS = {"kubeconfig": "/k", "context": "theirs", "namespace": "models"}
 
 
 def daemon(name: str) -> Json:
@@ -49,45 +48,32 @@ ANSWERS: dict[str, Json] = {
 }
 
 
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: dict[str, int]
-) -> tuple[int, Json]:
-    """Run the module; the requests for the paths of ``refused`` are answered with this status."""
-    errors = {path: kubernetes.client.ApiException(status=code, reason="No") for path, code in refused.items()}
-    FakeApi(objects=ANSWERS | errors).install(monkeypatch)
-    result = run_module(module, capsys, **OPTIONS)
-    monkeypatch.undo()
-    return result
+class Api(FakeApi):
+    """A cluster; the requests for the paths of ``refused`` are answered with this status."""
+
+    def __init__(self, _place: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.options = {"kubeconfig": "/k", "context": "theirs", "namespace": "models"}
+        self.refused: dict[str, int] = {}
+        self.install(patch)
+
+    def request(self, method: str, path: str, **options: Any) -> Response:
+        errors = {path: kubernetes.client.ApiException(status=code, reason="No") for path, code in self.refused.items()}
+        self.objects = ANSWERS | errors
+        return super().request(method, path, **options)
 
 
-def test_the_parts_of_a_cluster_are_reported_without_secrets(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, found = run(monkeypatch, capsys, {})
-    assert (status, found["version"], found["distribution"], found["unread"]) == (0, "v1.34.2", "kubeadm", [])
-    assert found["groups"] == GROUPS
-    assert found["cluster_policies"] == [{"name": "cluster-policy", "state": "ready"}]
-    assert found["nic_cluster_policies"] == [{"name": "nic-cluster-policy", "state": "unknown"}]
-    assert found["sriov_policies"] == []
-    (multus,) = found["daemon_sets"]
-    assert multus == {
-        "namespace": "kube-system", "name": "kube-multus-ds", "images": ["multus:v4"],
-        "directories": ["/etc/cni/net.d"], "wanted": 2, "ready": 1,
-    }  # fmt: skip
-    assert found["runtime_classes"] == ["nvidia"]
-    assert found["storage_classes"] == [{"name": "fast", "default": True}]
-    assert found["namespace"] == {"exists": True, "level": "baseline"}
+CASES: dict[str, list[Step]] = {
+    "all may be read": [{}],
+    "some may not be read, and some are absent": [
+        {"refused": {NODES: 403, CLASSES: 403, SPACE: 404, POLICIES: 404, NICS: 403}}
+    ],
+    "the version can't be read": [{"refused": {"/version": 500}}],
+}
 
 
-def test_what_may_not_be_read_is_named_and_what_is_absent_is_empty(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, found = run(monkeypatch, capsys, {NODES: 403, CLASSES: 403, SPACE: 404, POLICIES: 404, NICS: 403})
-    assert (status, found["unread"]) == (0, ["nodes", "runtime_classes", "nic_cluster_policies"])
-    assert (found["nodes"], found["cluster_policies"]) == ([], [])
-    assert found["namespace"] == {"exists": False, "level": ""}
-    status, failed = run(monkeypatch, capsys, {"/version": 500})
-    assert (status, "can't read the version of the API server (500: No)" in failed["msg"]) == (1, True)
+def test_each_cluster(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("existing_cluster_info", survey, CASES, Api, capsys, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -7,72 +7,65 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.modules import jit_cache
-from module_runs import run_module
+from module_runs import Step, play
 
-Capture = pytest.CaptureFixture[str]
 OWN, OLD, OLDER = "0.5.12-arm64-0123456789ab", "0.5.11-arm64-0123456789ab", "0.5.10-arm64-0123456789ab"
 MEGABYTE = 1_000_000
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory with 2 MB of two images and a foreign directory; no process has mounts."""
-    monkeypatch.setattr(jit_cache, "PROC", tmp_path / "proc")
-    cache = tmp_path / "cache"
-    for age, name in enumerate((OLD, OLDER, "models")):
-        (cache / name / "triton").mkdir(parents=True)
-        (cache / name / "triton" / "kernel.so").write_bytes(bytes(MEGABYTE))
-        os.utime(cache / name, (1000 - age, 1000 - age))
-    return cache
+class Cache:
+    """A directory with 2 MB of two images and a foreign directory; no process has mounts."""
+
+    def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(jit_cache, "PROC", place / "proc")
+        self.place, self.root, self.last = place, place / "cache", dict[str, Any]()
+        self.options = {"path": str(self.root), "key": OWN, "owner": os.getuid()}
+        for age, name in enumerate((OLD, OLDER, "models")):
+            write(self.root / name / "triton")
+            os.utime(self.root / name, (1000 - age, 1000 - age))
+
+    def shows(self) -> dict[str, Any]:
+        return {
+            "bytes": f"{self.last.get('bytes', 0) / MEGABYTE:.1f} MB",
+            "here": sorted(path.name for path in self.root.glob("*")) if self.root.is_dir() else [],
+        }
 
 
-def run(capsys: Capture, root: Path, limit_gb: float, **more: Any) -> tuple[int, dict[str, Any]]:
-    given = {"path": str(root), "key": OWN, "owner": os.getuid(), "limit_gb": limit_gb}
-    return run_module(jit_cache, capsys, **given | more)
+def write(directory: Path, accessed: int = 0) -> None:
+    directory.mkdir(parents=True)
+    (directory / "kernel.so").write_bytes(bytes(MEGABYTE))
+    if accessed:
+        os.utime(directory / "kernel.so", (accessed, 100))
 
 
-def test_the_directory_is_created_once_and_nothing_is_deleted_below_the_limit(capsys: Capture, root: Path) -> None:
-    assert run(capsys, root, 1)[1]["changed"] is True
-    status, result = run(capsys, root, 1)
-    assert (status, result["changed"], result["removed"]) == (0, False, [])
-    assert result["bytes"] >= 2 * MEGABYTE
-    assert {path.name for path in root.iterdir()} == {OWN, OLD, OLDER, "models"}
-
-
-def test_the_oldest_goes_first_and_foreign_directories_stay(capsys: Capture, root: Path) -> None:
-    assert run(capsys, root, 0.0015, check=True)[1]["removed"] == [OLDER]
-    assert (root / OLDER).exists()
-    assert run(capsys, root, 0.0015)[1]["removed"] == [OLDER]
-    assert run(capsys, root, 0)[1]["removed"] == [OLD]
-    assert {path.name for path in root.iterdir()} == {OWN, "models"}
-
-
-def test_a_directory_that_a_pod_uses_stays_and_a_warning_says_so(
-    capsys: Capture, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: said.append(text))
-    assert run(capsys, root, 1)[1]["removed"] == [] == said
-    (tmp_path / "proc" / "7").mkdir(parents=True)
+def use(cache: Cache) -> None:
+    (cache.place / "proc/7").mkdir(parents=True)
     line = f"1 2 259:2 /var/lib/{OLDER} /opt/gb10-cache rw - ext4 /dev/nvme0n1p2 rw\n"
-    (tmp_path / "proc" / "7" / "mountinfo").write_text(line)
-    result = run(capsys, root, 0.0001)[1]
-    assert result["removed"] == [OLD]
-    assert f"sglang_cache_limit_gb is 0.0001. Pods use {OLDER}, so these were kept" in said[0]
+    (cache.place / "proc/7/mountinfo").write_text(line)
 
 
-def test_what_no_pod_uses_and_cannot_be_deleted_by_age_is_not_said_to_be_used(
-    capsys: Capture, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: said.append(text))
-    (root / OWN / "cuda").mkdir(parents=True)
-    (root / OWN / "cuda/index").write_bytes(bytes(MEGABYTE))
-    assert run(capsys, root, 0.0001)[1]["removed"] == [OLDER, OLD]
-    assert "Pods use" not in said[0]
-    assert f"delete {root / OWN} on the host" in said[0]
+def block(cache: Cache) -> None:
+    cache.root.rename(cache.place / "away")
+    cache.root.write_text("")
+
+
+CASES: dict[str, list[Step]] = {
+    "below the limit": [{"limit_gb": 1, "check": True}, {"limit_gb": 1}, {"limit_gb": 1}],
+    "the oldest goes first": [
+        {"limit_gb": 0.0015, "check": True},
+        *({"limit_gb": limit} for limit in (0.0015, 0.0015, 0)),
+    ],
+    "a pod has the oldest": [use, {"limit_gb": 0.0001}],
+    "the own kernels are of the driver": [lambda cache: write(cache.root / OWN / "cuda"), {"limit_gb": 0.0001}],
+    "a link": [lambda cache: (cache.root / "0.5.9-arm64-0123456789ab").symlink_to("models"), {"limit_gb": 0}],
+    **{f"key {key!r}": [{"key": key, "limit_gb": 0}] for key in ("", "..", "models", "a/b-0123456789ab")},
+    "a file in the place of the directory": [block, {"limit_gb": 1}],
+}
+
+
+def test_each_step_of_the_cache(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("jit_cache", jit_cache, CASES, Cache, capsys, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -98,36 +91,17 @@ def test_what_was_not_used_for_longest_goes_first_and_nothing_that_a_pod_has(
     assert jit_cache.steps(parts, kernels, Path("own"), limit) == ([Path(name) for name in doomed.split()], left)
 
 
-def test_kernels_are_directories_with_all_files_of_one_and_the_drivers_cache_is_none(root: Path) -> None:
+def test_kernels_are_directories_with_all_files_of_one_and_the_drivers_cache_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Cache(tmp_path, monkeypatch).root / OWN
     for age, name in enumerate(("triton/read", "triton/new", "flashinfer/ops/old", "cuda/a/0")):
-        (root / OWN / name).mkdir(parents=True)
-        (root / OWN / name / "kernel.so").write_bytes(bytes(MEGABYTE))
-        os.utime(root / OWN / name / "kernel.so", (9000 if age == 0 else 900 - age, 100))
-    images, kernels = jit_cache.observe(root, root / OWN, 0)
+        write(own / name, 9000 if age == 0 else 900 - age)
+    images, kernels = jit_cache.observe(own.parent, own, 0)
     assert {image.path.name for image in images} == {OWN, OLD, OLDER}
-    assert [str(one.path.relative_to(root / OWN)) for one in sorted(kernels, key=lambda one: -one.used)] == [
+    assert [str(one.path.relative_to(own)) for one in sorted(kernels, key=lambda one: -one.used)] == [
         "triton/read",
         "triton/new",
         "flashinfer/ops/old",
     ]
-    assert jit_cache.observe(root, root / OWN, 10 * MEGABYTE)[1] == []
-
-
-def test_a_link_is_not_followed(capsys: Capture, root: Path) -> None:
-    (root / "0.5.9-arm64-0123456789ab").symlink_to(root / "models")
-    run(capsys, root, 0)
-    assert (root / "models" / "triton" / "kernel.so").exists()
-
-
-@pytest.mark.parametrize("key", ["", "..", "models", "a/b-0123456789ab"])
-def test_a_key_of_another_form_is_refused(capsys: Capture, root: Path, key: str) -> None:
-    status, result = run(capsys, root, 0, key=key)
-    assert (status, (root / OLD).exists()) == (1, True)
-    assert "12 hexadecimal digits" in result["msg"]
-
-
-def test_a_directory_that_cannot_be_written_has_a_remedy(capsys: Capture, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    status, result = run(capsys, tmp_path / "file", 1)
-    assert status == 1
-    assert "sglang_cache_dir" in result["msg"]
+    assert jit_cache.observe(own.parent, own, 10 * MEGABYTE)[1] == []

@@ -3,39 +3,22 @@
 """Test the module that saves a server's state, and that nothing of a backup stops K3s."""
 
 import os
+import shutil
 import sqlite3
 import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
-from ansible_collections.gb10.cluster.plugins.modules import k3s_backup
 from ansible_collections.gb10.cluster.plugins.modules import k3s_backup as save
 from ansible_collections.gb10.cluster.plugins.modules import k3s_state as exchange
-from module_runs import run_module
+from module_runs import Step, play
 
 ROOT = Path(__file__).resolve().parents[4]
-
-
-def test_an_archive_is_written_or_the_reason_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    server = tmp_path / "host/data/server"
-    (server / "db/snapshots").mkdir(parents=True)
-    options = {"data_dir": "/data", "dest": str(tmp_path / "a.gz"), "root": str(tmp_path / "host")}
-    status, result = run_module(k3s_backup, capsys, single=True, **options)
-    assert status == 1
-    assert "no SQLite database" in result["msg"] and result["msg"].endswith("K3s was not stopped.")
-    (server / "token").write_text("K10")
-    (server / "db/snapshots/gb10-control-1700000000").write_text("etcd")
-    status, result = run_module(k3s_backup, capsys, single=False, check=True, **options)
-    assert (status, result["changed"], result["size"]) == (0, True, 0)
-    assert not (tmp_path / "a.gz").exists()
-    status, result = run_module(k3s_backup, capsys, single=False, **options)
-    assert (status, result["changed"], result["size"]) == (0, True, 7)
-    assert (tmp_path / "a.gz").exists()
 
 
 def test_no_task_of_a_backup_stops_or_starts_a_service() -> None:
@@ -73,11 +56,17 @@ FILES = [
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for name in FILES:
-        (tmp_path / "host" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "host" / name).write_text(name)
-    (tmp_path / "host" / SERVER / "db").mkdir()
-    return tmp_path / "host"
+    return write(tmp_path / "host", *FILES, f"{SERVER}/db/") / "host"
+
+
+def write(root: Path, *names: str) -> Path:
+    """Write files that contain their names; return the directory above the root."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).parent.chmod(0o755)
+        (root / name).mkdir() if name.endswith("/") else (root / name).write_text(name)
+        (root / name).chmod(0o755 if name.endswith("/") else 0o644)
+    return root.parent
 
 
 def connect(root: Path) -> sqlite3.Connection:
@@ -157,90 +146,91 @@ def test_what_only_the_log_has_is_saved_after_a_crash(root: Path, database: sqli
         assert copy.execute("SELECT count(*) FROM kine").fetchone() == (500,)
 
 
-def test_several_servers_have_the_snapshots_and_the_token(root: Path, tmp_path: Path) -> None:
-    snapshot = root / SERVER / k3s_archive.SNAPSHOTS / "gb10-control-1700000000"
-    snapshot.parent.mkdir()
-    snapshot.write_text("etcd")
-    (root / SERVER / "db/etcd").mkdir()
-    (root / SERVER / "db/etcd/member").write_text("of this server alone")
-    content = save.write(root, DATA, tmp_path / "a.gz", single=False)
-    assert {name for name in content.files if name.startswith(SERVER)} == {
-        f"{SERVER}/token", f"{SERVER}/{k3s_archive.SNAPSHOTS}/gb10-control-1700000000",
-    }  # fmt: skip
-    assert not k3s_archive.is_single(content, DATA)
+class Server:
+    """A server with a database, unless it is to be without, and the archive that the module writes."""
+
+    def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
+        self.root, self.dest, self.patch = place / "host", place / "a.gz", patch
+        self.hides = r"\d{5,}|long(long)+|\*\*\*(.|\n)*(?=\. K3s)"
+        self.options = {"data_dir": DATA, "dest": str(self.dest), "root": str(self.root), "single": True}
+        write(self.root, *FILES, f"{SERVER}/db/")
+        with closing(connect(self.root)) as found:
+            found.executemany("INSERT INTO kine (value) VALUES (?)", [(bytes(500),) for _row in range(500)])
+            found.commit()
+            found.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def of(self, name: str) -> Path:
+        return self.root / SERVER / name
+
+    def shows(self) -> dict[str, Any]:
+        shown = {"here": sorted(path.name for path in self.root.parent.iterdir()), "archive": list[str]()}
+        if self.dest.exists():
+            with tarfile.open(self.dest) as found:
+                shown["archive"] = [f"{one.mode:o} {one.name}{'/' * one.isdir()}" for one in found]
+            shown["archive"] = [*sorted(shown["archive"]), f"{self.dest.stat().st_mode & 0o777:o}"]
+        return shown
 
 
-def test_links_and_special_files_do_not_make_it_unusable(
-    root: Path, database: sqlite3.Connection, tmp_path: Path
-) -> None:
-    (root / "etc/rancher/k3s/registries.yaml").symlink_to("config.yaml")
-    os.link(root / SERVER / "cred/passwd", root / SERVER / "cred/same")
-    os.mkfifo(root / SERVER / "tls/fifo")
-    (root / SERVER / "cred").chmod(0o2700)
-    content = save.write(root, DATA, tmp_path / "a.gz", single=True)
-    assert {"etc/rancher/k3s/registries.yaml", f"{SERVER}/cred/same"} < set(content.files)
-    assert f"{SERVER}/tls/fifo" not in content.files
+def without_database(server: Server) -> None:
+    shutil.rmtree(server.of("db"))
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [([], "no SQLite database"), (["etcd/x"], "the only server has etcd"), (["state.db"], "not a database")],
-)
-def test_a_server_without_a_good_database_is_refused(root: Path, tmp_path: Path, names: list[str], told: str) -> None:
-    for name in names:
-        (root / SERVER / "db" / name).parent.mkdir(exist_ok=True)
-        (root / SERVER / "db" / name).write_bytes(b"?" * 5000)
-    (tmp_path / "a.gz").write_text("of before")
-    with pytest.raises((save.Unusable, sqlite3.Error), match=told):
-        save.write(root, DATA, tmp_path / "a.gz", single=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["host"]
+def with_etcd(server: Server) -> None:
+    server.of("db").rename(server.of("away"))
+    write(server.root, f"{SERVER}/db/etcd/member", f"{SERVER}/db/snapshots/gb10-control-1700000000")
 
 
-def test_a_database_that_does_not_fit_twice_is_refused(
-    root: Path, database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(save, "_SPARE", 2**60)
-    with pytest.raises(save.Unusable, match="bytes, and"):
-        save.write(root, DATA, tmp_path / "a.gz", single=True)
+def with_special_files(server: Server) -> None:
+    (server.root / "etc/rancher/k3s/registries.yaml").symlink_to("config.yaml")
+    os.link(server.of("cred/passwd"), server.of("cred/same"))
+    os.mkfifo(server.of("tls/fifo"))
+    server.of("cred").chmod(0o2700)
 
 
-def test_a_server_without_a_token_is_refused(root: Path, database: sqlite3.Connection, tmp_path: Path) -> None:
-    (root / SERVER / "token").rename(root / SERVER / "tls/token")
-    with pytest.raises(OSError, match="token"):
-        save.write(root, DATA, tmp_path / "a.gz", single=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["host"]
+def with_another_file(server: Server) -> None:
+    server.of("db/state.db").write_bytes(b"?" * 5000)
 
 
-def test_a_file_that_vanishes_twice_while_it_is_read_is_no_failure(
-    root: Path, database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add, failed = tarfile.TarFile.add, list[str]()
-
-    def once(self: tarfile.TarFile, name: Path, *arguments: object, **options: object) -> None:
-        if "passwd" in str(name) and len(failed) < 2:
-            failed.append(str(name))
-            raise FileNotFoundError(str(name))
-        add(self, name, *arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(tarfile.TarFile, "add", once)
-    content = save.write(root, DATA, tmp_path / "a.gz", single=True)
-    assert failed and f"{SERVER}/cred/passwd" in content.files
-
-
-def test_what_a_killed_backup_left_is_removed(root: Path, database: sqlite3.Connection, tmp_path: Path) -> None:
-    (tmp_path / "a.gz.part").mkdir()
-    (tmp_path / "a.gz.part/state.db").write_text("half")
-    save.write(root, DATA, tmp_path / "a.gz", single=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.gz", "host"]
-
-
-def test_a_damaged_database_is_refused(root: Path, database: sqlite3.Connection, tmp_path: Path) -> None:
-    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    database.close()
-    path = root / SERVER / save.DATABASE
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
+def with_damage(server: Server) -> None:
+    with server.of("db/state.db").open("r+b") as file:
+        file.seek(server.of("db/state.db").stat().st_size // 2)
         file.write(b"\xff" * 8192)
-    with pytest.raises(save.Unusable, match="is damaged: "):
-        save.write(root, DATA, tmp_path / "a.gz", single=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["host"]
+
+
+def after_a_killed_backup(server: Server) -> None:
+    write(server.root.parent / "a.gz.part", "state.db")
+
+
+def vanish(times: int) -> Step:
+    """Let a file vanish while it is read, since K3s renames files of certificates."""
+
+    def step(server: Server) -> None:
+        add, failed = tarfile.TarFile.add, list[Path]()
+
+        def once(self: tarfile.TarFile, name: Path, *arguments: object, **options: object) -> None:
+            if "passwd" in str(name) and len(failed) < times:
+                failed.append(name)
+                raise FileNotFoundError(str(name))
+            add(self, name, *arguments, **options)  # type: ignore[arg-type]
+
+        server.patch.setattr(tarfile.TarFile, "add", once)
+
+    return step
+
+
+CASES: dict[str, list[Step]] = {
+    "no database": [without_database, {"check": True}, {}],
+    "several servers, and then one of them": [with_etcd, {"single": False}, {}],
+    "links and special files": [with_special_files, {}],
+    "no SQLite": [{}, with_another_file, {}],
+    "a damaged database": [with_damage, {}],
+    "no room": [lambda server: server.patch.setattr(save, "_SPARE", 2**60), {}],
+    "no token": [lambda server: server.of("token").rename(server.of("tls/token")), {}],
+    "a file vanishes twice": [vanish(2), {}],
+    "a file vanishes each time": [vanish(3), {}],
+    "a backup was killed": [after_a_killed_backup, {}],
+}
+
+
+def test_each_backup(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("k3s_backup", save, CASES, Server, capsys, tmp_path)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._host import k3s_archive
 from ansible_collections.gb10.cluster.plugins.modules import k3s_state as exchange
+from module_runs import Step, play
 
 DATA = "/var/lib/rancher/k3s"
 SERVER = "var/lib/rancher/k3s/server"
@@ -26,14 +26,13 @@ def files(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-def mode(path: Path) -> int:
-    return path.stat().st_mode & 0o7777
-
-
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
+    return server(tmp_path / "host")
+
+
+def server(root: Path) -> Path:
     """Return a server's root directory; each file contains ``old``."""
-    root = tmp_path / "host"
     for name in {*STATE, *OTHERS, *OLD, f"{SERVER}/cred/only-old"}:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("old")
@@ -52,110 +51,89 @@ def backup(tmp_path: Path, names: set[str]) -> Path:
     return tmp_path / "a.gz"
 
 
-def run(state: str, host: Path, source: Path | None = None, names: tuple[str, ...] = ()) -> tuple[bool, str]:
-    """Run the module's work twice, first in check mode, which must promise the change and leave the files."""
-    found = exchange.places(host, DATA, names)[:1] if names else exchange.places(host, DATA)
-    before = files(host)
-    promised, _snapshot = exchange.converge(state, found, DATA, source, True)
-    assert files(host) == before
-    changed, snapshot = exchange.converge(state, found, DATA, source, False)
-    assert changed == promised
-    return changed, snapshot
+class Server:
+    """A server whose backup is an archive of ``STATE``, or what the step names."""
+
+    def __init__(self, place: Path, _patch: pytest.MonkeyPatch) -> None:
+        self.root, self.place = server(place / "host"), place
+        self.options = {"root": str(self.root), "data_dir": DATA, "src": str(backup(place, STATE))}
+        self.hides = r"var/lib/rancher/k3s/(?=server)"
+
+    def shows(self) -> dict[str, Any]:
+        modes = {path: path.stat().st_mode & 0o7777 for path in sorted(self.root.rglob("*")) if path.exists()}
+        private = [f"{path.relative_to(self.root)}/" for path, mode in modes.items() if mode == 0o700]
+        shown = {name: ("of the backup" if text == name else text) for name, text in files(self.root).items()}
+        news = [f"{name}: {text}" for name, text in shown.items() if text != "old"]
+        return {"files": news, "old": [name for name, text in shown.items() if text == "old"], "private": private}
 
 
-PLACE = exchange.Place(Path("/"), Path("/s"), ("db", "tls"), whole=True)
-B = "/s/.gb10-restore"
-OF_DB = {"db": True, "tls": False}
+def break_state(server: Server) -> None:
+    (server.root / SERVER / "tls/new").write_text("written by a K3s that failed")
+    shutil.rmtree(server.root / SERVER / "cred")
+    (server.root / SERVER / "cred").symlink_to("tls")
 
 
-@pytest.mark.parametrize(
-    ("state", "seen", "expected"),
-    [
-        ("replaced", {}, [f"record {B}/old/existed.json"]),
-        (
-            "replaced",
-            {"here": {"db"}, "staged": {"db", "tls"}},
-            [
-                f"record {B}/old/existed.json",
-                f"move /s/db {B}/old/db",
-                f"move {B}/new/s/db /s/db",
-                f"move {B}/new/s/tls /s/tls",
-            ],
-        ),
-        ("aside", {}, []),
-        ("aside", {"here": {"tls"}}, [f"record {B}/old/existed.json", f"move /s/tls {B}/old/tls"]),
-        ("aside", {"here": {"tls"}, "existed": OF_DB, "beside": True}, ["remove /s/tls"]),
-        ("kept", {}, []),
-        ("kept", {"here": {"db"}, "beside": True}, [f"remove {B}"]),
-        (
-            "kept",
-            {"here": {"db", "tls"}, "kept": {"db"}, "existed": OF_DB, "beside": True},
-            ["remove /s/db", f"move {B}/old/db /s/db", "remove /s/tls", f"remove {B}"],
-        ),
-        # Interrupted before db moved: it stays.
-        ("kept", {"here": {"db"}, "existed": OF_DB, "beside": True}, [f"remove {B}"]),
-        ("settled", {}, []),
-        (
-            "settled",
-            {"kept": {"db"}, "existed": OF_DB, "beside": True, "snapshots": ("a-1",)},
-            [f"move {B}/old/db/snapshots/a-1 /s/db/snapshots/a-1", f"remove {B}"],
-        ),
-    ],
+def empty(server: Server) -> None:
+    shutil.rmtree(server.root)
+    (server.root / "etc/rancher").mkdir(parents=True)
+
+
+def back_up(*names: str, size: int | None = None) -> Step:
+    """Make the backup one of these files; cut it off at a size."""
+
+    def step(server: Server) -> None:
+        path = backup(server.place / "others", {*names})
+        path.write_bytes(path.read_bytes()[:size])
+        server.options["src"] = str(path)
+
+    return step
+
+
+def write(name: str) -> Step:
+    """Write a file whose directory K3s has made."""
+
+    def step(server: Server) -> None:
+        (server.root / SERVER / name).parent.mkdir(exist_ok=True)
+        (server.root / SERVER / name).write_text("later")
+
+    return step
+
+
+def to(*states: str) -> list[Step]:
+    """Return each run with one in check mode before."""
+    return [{"state": state, "check": check} for state in states for check in (True, False)]
+
+
+SNAPSHOTS = (
+    f"{SERVER}/token",
+    SNAPSHOT,
+    f"{SERVER}/db/snapshots/gb10-b-999",
+    f"{SERVER}/db/snapshots/daily-1800000000",
 )
-def test_the_steps_to_a_state(state: str, seen: dict[str, Any], expected: list[str]) -> None:
-    todo = exchange.steps(state, [(PLACE, exchange.Seen(**seen))])
-    assert [" ".join(map(str, filter(None, step[:3]))) for step in todo] == expected
-
-
-def test_the_state_of_the_backup_replaces_all_of_the_old_one(host: Path, tmp_path: Path) -> None:
-    assert run("replaced", host, backup(tmp_path, STATE)) == (True, "")
-    assert run("settled", host)[0]
-    assert files(host) == {name: name for name in STATE} | dict.fromkeys(OTHERS, "old")
-    assert not run("settled", host)[0]
-
-
-def test_a_state_that_does_not_start_goes_away_and_the_old_one_returns(host: Path, tmp_path: Path) -> None:
-    before = files(host)
-    run("replaced", host, backup(tmp_path, STATE))
-    (host / SERVER / "tls/new").write_text("written by a K3s that failed")
-    shutil.rmtree(host / SERVER / "cred")
-    (host / SERVER / "cred").symlink_to("tls")
-    assert run("kept", host)[0]
-    assert files(host) == before
-    assert not run("kept", host)[0]
-
-
-def test_the_newest_snapshot_is_named_and_those_of_the_host_are_kept(host: Path, tmp_path: Path) -> None:
-    names = {
-        f"{SERVER}/token",
-        SNAPSHOT,
-        f"{SERVER}/db/snapshots/gb10-b-999",
-        f"{SERVER}/db/snapshots/daily-1800000000",
-    }
-    before = files(host)
-    (host / SNAPSHOT).write_text("old")
-    assert run("replaced", host, backup(tmp_path, names)) == (True, str(host / SNAPSHOT))
+CASES: dict[str, list[Step]] = {
+    "replaced and settled": to("replaced", "settled", "settled"),
+    "K3s does not start": [*to("replaced"), break_state, *to("kept", "kept")],
     # K3s makes certificates and credentials from the snapshot; old ones would be newer than the datastore.
-    assert not (host / SERVER / "tls").exists()
-    assert not (host / SERVER / "cred").exists()
-    (host / SERVER / "tls").mkdir()
-    run("settled", host)
-    kept = {name: before[name] for name in (CONFIG, PASSWORD, *OLD, *OTHERS)}
-    assert files(host) == kept | {name: name for name in names}
+    "snapshots": [
+        write("db/snapshots/gb10-a-1700000000"),
+        back_up(*SNAPSHOTS),
+        *to("replaced"),
+        write("tls/new"),
+        *to("settled"),
+    ],
+    "a server without a state": [empty, *to("replaced", "kept"), back_up(*SNAPSHOTS[:2]), *to("replaced", "settled")],
+    "a hostile archive": [back_up(*STATE, "etc/cron.d/evil"), *to("replaced")],
+    "half an archive": [back_up(*STATE, size=100), *to("replaced")],
+    "no archive": [lambda server: Path(server.options["src"]).unlink(), *to("replaced")],
+    # A second restore after a failed one: what is there now is only the rest of the failed one.
+    "aside": [*to("aside", "aside"), write("cred/rest"), *to("aside", "kept", "settled")],
+    "aside and settled": [*to("aside", "settled", "settled")],
+    "a server that never ran": [empty, *to("aside")],
+}
 
 
-def test_a_server_without_a_state_has_none_again(tmp_path: Path) -> None:
-    root = tmp_path / "host"
-    (root / "etc/rancher").mkdir(parents=True)
-    run("replaced", root, backup(tmp_path, STATE))
-    assert set(files(root)) > STATE
-    assert {mode(root / path) for path in (SERVER, f"{SERVER}/.gb10-restore", "etc/rancher/node")} == {0o700}
-    run("kept", root)
-    assert files(root) == {}
-    names = {f"{SERVER}/token", SNAPSHOT}
-    run("replaced", root, backup(tmp_path / "second", names))
-    run("settled", root)
-    assert set(files(root)) == names
+def test_each_step_of_an_exchange(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("k3s_state", exchange, CASES, Server, capsys, tmp_path)
 
 
 def stop_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,52 +154,15 @@ def stop_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_exchange_that_was_interrupted_anywhere_is_put_back_and_repeated(
     number: int, host: Path, tmp_path: Path
 ) -> None:
-    before, path = files(host), backup(tmp_path, STATE)
+    before, path, found = files(host), backup(tmp_path, STATE), exchange.places(host, DATA)
     with pytest.MonkeyPatch.context() as patch:
         stop_at(number, patch)
         interrupted = False
         try:
-            run("replaced", host, path)
+            exchange.converge("replaced", found, DATA, path, False)
         except KeyboardInterrupt:
             interrupted = True
     assert interrupted == (number < 15)  # 3 plans, and 6 files and directories of which each moves twice
-    run("replaced", host, path)
-    assert run("kept", host)[0]
+    exchange.converge("replaced", found, DATA, path, False)
+    assert exchange.converge("kept", found, DATA, None, False)[0]
     assert files(host) == before
-
-
-@pytest.mark.parametrize(
-    ("error", "names", "size"),
-    [(k3s_archive.Refused, STATE | {"etc/cron.d/evil"}, None), (k3s_archive.Damaged, STATE, 100), (OSError, STATE, 0)],
-)
-def test_an_archive_that_cannot_be_unpacked_leaves_no_trace(
-    error: type[Exception], names: set[str], size: int | None, host: Path, tmp_path: Path
-) -> None:
-    before = sorted(map(str, host.rglob("*")))
-    path = backup(tmp_path, names)
-    path.write_bytes(path.read_bytes()[:size])
-    if not size and size is not None:
-        path.unlink()
-    with pytest.raises(error):
-        run("replaced", host, path)
-    assert sorted(map(str, host.rglob("*"))) == before
-
-
-def test_what_k3s_refuses_on_another_server_is_moved_away_and_the_first_state_is_the_kept_one(host: Path) -> None:
-    before = files(host)
-    names = ("db", "tls", "cred")
-    assert run("aside", host, names=names)[0]
-    assert {path.name for path in (host / SERVER).iterdir()} == {".gb10-restore", "token", "manifests"}
-    assert not run("aside", host, names=names)[0]
-    # A second restore after a failed one: what is there now is only the rest of the failed one.
-    (host / SERVER / "cred").mkdir()
-    assert run("aside", host, names=names)[0]
-    assert not (host / SERVER / "cred").exists()
-    assert [mode(host / SERVER / ".gb10-restore" / name) for name in (".", "old")] == [0o700, 0o700]
-    assert run("kept", host)[0]
-    assert files(host) == before
-
-
-def test_a_server_that_never_ran_has_nothing_to_move(tmp_path: Path) -> None:
-    assert not run("aside", tmp_path, names=("db",))[0]
-    assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the modules that write a kubeconfig and that check whether its cluster answers."""
 
-import json
 import socket
 import socketserver
 import ssl
@@ -16,13 +15,14 @@ from typing import Any
 import kubernetes
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import kubeconfig as kubeconfigs
 from ansible_collections.gb10.cluster.plugins.modules import api_info, kubeconfig
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from kube_samples import FakeApi
+from module_runs import Step, play
 
 SOURCE = {
     "clusters": [
@@ -32,93 +32,79 @@ SOURCE = {
 }
 
 
-def run(module: Any, capsys: pytest.CaptureFixture[str], **arguments: Any) -> tuple[int, dict[str, Any]]:
-    with patch_module_args(arguments), pytest.raises(SystemExit) as stop:
-        module.main()
-    return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
+class Host:
+    """A user with a kubeconfig, which another program may be about to change."""
+
+    def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
+        self.path, self.lock, self.patch = place / "kube/config", place / "kube/config.lock", patch
+        self.options = {"path": str(self.path), "context": "gb10", "server": "https://10.0.0.1:6443"}
+        self.options["content"] = yaml.safe_dump(SOURCE)
+        patch.setattr(kubeconfig.time, "sleep", self.other_ends)
+
+    def other_ends(self, _seconds: float) -> None:
+        self.lock.unlink()
+        self.path.write_text(yaml.safe_dump({"contexts": [{"name": "other", "context": {}}]}))
+
+    def shows(self) -> dict[str, Any]:
+        if not self.path.exists():
+            return {"file": "none"}
+        with self.path.open() as file:
+            text = file.read()
+        names = sorted(path.name for path in self.path.parent.iterdir())
+        return {"file": [*names, f"{self.path.stat().st_mode & 0o777:o}", *text.splitlines()]}
 
 
-def test_a_cluster_is_added_to_the_file_and_removed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "kube" / "config"
-    wanted = {
-        "path": str(path),
-        "context": "gb10",
-        "server": "https://10.0.0.1:6443",
-        "content": yaml.safe_dump(SOURCE),
-    }
-    status, result = run(kubeconfig, capsys, **wanted, _ansible_check_mode=True)
-    assert (status, result["changed"], path.exists()) == (0, True, False)
-    status, result = run(kubeconfig, capsys, **wanted)
-    assert (status, result["changed"], result["diff"]["after"]) == (0, True, "['gb10']\n")
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert "c2VjcmV0" not in json.dumps(result["diff"])
-    assert run(kubeconfig, capsys, **wanted)[1]["changed"] is False
-    path.chmod(0o644)
-    assert run(kubeconfig, capsys, **wanted)[1]["changed"] is True
-    status, result = run(kubeconfig, capsys, path=str(path), context="gb10", state="absent")
-    assert (status, result["diff"]["after"]) == (0, "[]\n")
+def has(text: str, mode: int = 0o600) -> Step:
+    def step(host: Host) -> None:
+        host.path.parent.mkdir()
+        host.path.write_text(text)
+        host.path.chmod(mode)
+
+    return step
 
 
-def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "config"
-    path.write_text("clusters: 5\n")
-    status, result = run(kubeconfig, capsys, path=str(path), context="gb10", state="absent")
-    assert (status, path.read_text()) == (1, "clusters: 5\n")
-    assert "repair or move the file" in result["msg"]
+def is_locked(host: Host) -> None:
+    host.path.parent.mkdir(exist_ok=True)
+    host.lock.touch()
 
 
-def wanted(path: Path, context: str = "gb10") -> dict[str, Any]:
-    server = "https://10.0.0.1:6443"
-    return {"path": str(path), "context": context, "server": server, "content": yaml.safe_dump(SOURCE)}
+def stays_locked(host: Host) -> None:
+    is_locked(host)
+    host.patch.setattr(kubeconfig, "PATIENCE_S", -1)
 
 
-def test_what_another_program_writes_meanwhile_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As kubectl does: a file beside the kubeconfig says that it is being changed."""
-    path, lock = tmp_path / "config", tmp_path / "config.lock"
-    lock.touch()
+def refuse(call: str) -> Step:
+    def step(host: Host) -> None:
+        def refused(*_arguments: Any, **_options: Any) -> None:
+            raise PermissionError(13, "Permission denied", str(host.path))
 
-    def other_ends(_seconds: float) -> None:
-        lock.unlink()
-        assert run(kubeconfig, capsys, **wanted(path, "other"))[1]["diff"]["after"] == "['other']\n"
+        host.patch.setattr(kubeconfig.Path, call, refused)
 
-    monkeypatch.setattr(kubeconfig.time, "sleep", other_ends)
-    assert run(kubeconfig, capsys, **wanted(path))[1]["diff"]["after"] == "['other', 'gb10']\n"
-    assert [each.name for each in tmp_path.iterdir()] == ["config"]
+    return step
 
 
-@pytest.mark.parametrize(("state", "context"), [("present", "other"), ("absent", "gb10")])
-def test_a_lock_that_stays_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, state: str, context: str
-) -> None:
-    path = tmp_path / "config"
-    run(kubeconfig, capsys, **wanted(path))
-    before = path.read_text()
-    (tmp_path / "config.lock").touch()
-    monkeypatch.setattr(kubeconfig, "PATIENCE_S", -1)
-    status, result = run(kubeconfig, capsys, **wanted(path, context) | {"state": state})
-    assert (status, path.read_text()) == (1, before)
-    assert f"rm {path}.lock" in result["msg"]
-    assert run(kubeconfig, capsys, **wanted(path), _ansible_check_mode=True)[0] == 0
+ABSENT, CHECK = {"state": "absent"}, {"check": True}
+CASES: dict[str, list[Step]] = {
+    "added, and removed": [
+        CHECK,
+        {},
+        {},
+        lambda host: host.path.chmod(0o644),
+        {},
+        ABSENT | CHECK,
+        ABSENT,
+        ABSENT,
+    ],
+    "no kubeconfig": [has("clusters: 5\n"), ABSENT],
+    # As kubectl does: a file beside the kubeconfig says that it is being changed.
+    "another program writes meanwhile": [is_locked, {}],
+    "a lock that stays": [{}, stays_locked, {"context": "other"}, ABSENT, CHECK],
+    **{f"a refused {call}": [has("{}\n"), refuse(call), {}] for call in ("mkdir", "read_text", "replace")},
+}
 
 
-@pytest.mark.parametrize("call", ["mkdir", "read_text", "replace"])
-def test_a_file_that_the_user_may_not_write_has_a_remedy(
-    call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "config"
-    path.write_text("{}\n")
-
-    def refuse(*_arguments: Any, **_options: Any) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(kubeconfig.Path, call, refuse)
-    wanted = {"context": "gb10", "server": "https://10.0.0.1:6443", "content": yaml.safe_dump(SOURCE)}
-    status, result = run(kubeconfig, capsys, path=str(path), **wanted)
-    assert (status, path.stat().st_size) == (1, 3)
-    assert result["msg"].startswith(f"{path}: Permission denied. ")
-    assert f"sudo chown $USER {path}, or set gb10_kubeconfig" in result["msg"]
+def test_each_step_of_a_change(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("kubeconfig", kubeconfig, CASES, Host, capsys, tmp_path)
 
 
 @contextmanager
@@ -149,73 +135,57 @@ def tls_server(tmp_path: Path, answer: bytes) -> Iterator[str]:
         server.shutdown()
 
 
-def test_an_api_that_answers_is_reachable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "config"
-    with tls_server(tmp_path, b"HTTP/1.1 401 Unauthorized\r\n\r\n") as address:
-        run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
-        status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10")
-        assert (status, result["reachable"], result["server"]) == (0, True, address)
-    status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10")
-    assert (status, result["reachable"]) == (1, False)
-    assert run(api_info, capsys, kubeconfig=str(path), context="gb10", required=False)[0] == 0
-    status, result = run(api_info, capsys, kubeconfig=str(path), context="other")
-    assert (status, result["server"]) == (1, "")
-    assert "has no context other" in result["msg"]
+class User:
+    """A user whose kubeconfig has an address, and an API with objects behind it."""
+
+    def __init__(self, place: Path, _patch: pytest.MonkeyPatch) -> None:
+        self.path, self.hides = place / "config", r"(?<=127\.0\.0\.1:)\d+"
+        self.options = {"kubeconfig": str(self.path), "context": "gb10", "required": False, "timeout": 0.2}
+
+    def has(self, address: str) -> None:
+        wanted = kubeconfigs.renamed(SOURCE, "gb10", address)
+        self.path.write_text(yaml.safe_dump(kubeconfigs.merged({}, wanted)))
 
 
-def test_an_api_that_accepts_connections_and_says_nothing_is_named_in_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+READS = [
+    {"resource": "apps/v1/statefulsets", "namespace": "models", "labels": ["a=b", "!c"]},
+    {"resource": "apps/v1/daemonsets", "namespace": "models"},
+    {"resource": "v1/namespaces", "name": "models"},
+    {"resource": "v1/secrets", "namespace": "models", "name": "token"},
+]
+OBJECTS: dict[str, Any] = {
+    "/apis/apps/v1/namespaces/models/statefulsets": {
+        "kind": "StatefulSetList", "apiVersion": "apps/v1", "items": [{"metadata": {"name": "one"}}],
+    },
+    "/api/v1/namespaces/models": {"kind": "Namespace", "metadata": {"name": "models", "managedFields": [{}]}},
+    "/api/v1/namespaces/models/secrets/token": {"metadata": {"name": "token"}, "data": {"hf": "s3cr3t"}},
+}  # fmt: skip
+REFUSED = {"/api/v1/namespaces/models": kubernetes.client.ApiException(status=403, reason="Forbidden")}
+
+
+def test_each_answer_of_an_api(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "config"
-    given = {"kubeconfig": str(path), "context": "gb10", "required": False, "timeout": 0.2}
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"https://127.0.0.1:{server.getsockname()[1]}"
-        run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
-        status, result = run(api_info, capsys, **given, reads=[{"resource": "v1/nodes"}])
-        assert (status, result["reachable"], result["found"]) == (0, False, {"nodes": []})
-        assert result["msg"].startswith(f"no answer from {address}: ")
-    with tls_server(tmp_path, b"") as address:
-        run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
-        assert run(api_info, capsys, **given)[1]["msg"] == f"no answer from {address}: it closed the connection"
-
-
-def test_objects_of_several_kinds_are_read_in_one_call(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = [
-        {"resource": "apps/v1/statefulsets", "namespace": "models", "labels": ["a=b", "!c"]},
-        {"resource": "apps/v1/daemonsets", "namespace": "models"},
-        {"resource": "v1/namespaces", "name": "models"},
-        {"resource": "v1/secrets", "namespace": "models", "name": "token"},
-    ]
-    space = {"kind": "Namespace", "metadata": {"name": "models", "managedFields": [{}]}}
-    FakeApi(
-        objects={
-            "/apis/apps/v1/namespaces/models/statefulsets": {
-                "kind": "StatefulSetList",
-                "apiVersion": "apps/v1",
-                "items": [{"metadata": {"name": "one"}}],
-            },
-            "/api/v1/namespaces/models": space,
-            "/api/v1/namespaces/models/secrets/token": {"metadata": {"name": "token"}, "data": {"hf": "s3cr3t"}},
+    objects = FakeApi().install(monkeypatch)
+    silent = socket.create_server(("127.0.0.1", 0))
+    with (
+        tls_server(tmp_path, b"HTTP/1.1 401 Unauthorized\r\n\r\n") as answers,
+        tls_server(tmp_path, b"") as ends,
+        silent,
+    ):
+        mute = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        reads: list[Step] = [
+            lambda user: user.has(answers),
+            lambda _user: setattr(objects, "objects", OBJECTS),
+            {"reads": READS},
+            lambda _user: setattr(objects, "objects", REFUSED),
+            {"reads": READS},
+        ]
+        cases: dict[str, list[Step]] = {
+            "it answers": [lambda user: user.has(answers), {}],
+            "it ends the connection": [lambda user: user.has(ends), {}, {"required": True}],
+            "it is silent": [lambda user: user.has(mute), {"reads": READS[:1]}],
+            "no such context": [lambda user: user.has(answers), {"context": "other", "required": True}],
+            "objects": reads,
         }
-    ).install(monkeypatch)
-    with tls_server(tmp_path, b"HTTP/1.1 401 Unauthorized\r\n\r\n") as address:
-        path = tmp_path / "config"
-        run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
-        status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10", reads=wanted)
-        assert (status, result["found"]) == (
-            0,
-            {
-                "statefulsets": [{"metadata": {"name": "one"}, "apiVersion": "apps/v1", "kind": "StatefulSet"}],
-                "daemonsets": [],
-                "namespaces": [{"kind": "Namespace", "metadata": {"name": "models"}}],
-                "secrets": [{"metadata": {"name": "token"}}],
-            },
-        )
-        refused = kubernetes.client.ApiException(status=403, reason="Forbidden")
-        FakeApi(objects={"/api/v1/namespaces/models": refused}).install(monkeypatch)
-        status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10", reads=wanted)
-        assert (status, "can't read v1/namespaces models (403: Forbidden)" in result["msg"]) == (1, True)
-    status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10", required=False, reads=wanted)
-    assert (status, result["found"]["namespaces"]) == (0, [])
+        play("api_info", api_info, cases, User, capsys, tmp_path)

@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what a node tells about its models, its disk and its addresses."""
 
+import shutil
+from functools import partial
 from http.client import HTTPResponse, IncompleteRead
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import store
 from ansible_collections.gb10.cluster.plugins.modules import model_files, model_stock_info
-from model_transfers import COMMIT, FILES, REPO, Hub, files, put
-from module_runs import run_module
+from model_transfers import REPO, Hub, put
+from module_runs import Step, play
 
 PORTS = [
     {"netdev": "a", "address": "127.0.7.1", "prefix": 24},
@@ -20,88 +23,75 @@ PORTS = [
 ]
 
 
-def read(capsys: pytest.CaptureFixture[str], root: Path, url: str, **more: Any) -> dict[str, Any]:
-    wanted = [{"repo": REPO, "revision": "main"}]
-    status, result = run_module(model_stock_info, capsys, path=str(root), models=wanted, url=url, **more)
-    assert (status, result["changed"]) == (0, False)
-    return dict(result["stock"])
+class Host:
+    """A node, and a hub with one model."""
+
+    def __init__(self, hub: Hub, place: Path, patch: pytest.MonkeyPatch) -> None:
+        self.hub, self.place, self.patch, self.root = hub, place, patch, place / "models"
+        self.root.mkdir()
+        hub.refuse = 0
+        self.hides = r"127\.0\.0\.1:\d+"
+        patch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(total=4 * 10**12, free=10**12))
+        self.wanted = REPO
+
+    @property
+    def options(self) -> dict[str, Any]:
+        models = [{"repo": self.wanted, "revision": "main"}]
+        return {"path": str(self.root), "models": models, "url": self.hub.url}
+
+    def shows(self) -> dict[str, Any]:
+        return {"here": sorted(str(path.relative_to(self.place)) for path in self.place.rglob("*") if path.is_dir())}
 
 
-def test_verified_and_partial_files_are_told(tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    directory = tmp_path / "org--tiny"
-    put(directory, ["config.json", "a.safetensors"])
-    (directory / "a.safetensors").write_bytes(b"short")
-    (directory / "sub").mkdir()
-    (directory / "sub/b.safetensors.part").write_bytes(b"two")
-    (model,) = read(capsys, tmp_path, hub.url)["models"].values()
-    assert {name: held["size"] for name, held in model["held"].items()} == {"config.json": 2, "a.safetensors": 5}
-    assert model["parts"] == {"sub/b.safetensors": 3}
-    assert (model["commit"], model["complete"], model["error"]) == (COMMIT, False, "")
-    assert model["listing"] == {"commit": COMMIT, "files": [vars(file) for file in files()]}
-    (directory / "copied.bin").write_bytes(b"by hand")
-    model_files.forget(store.read_models(tmp_path), [f"{REPO}/a.safetensors"], check_mode=False)
-    (model,) = read(capsys, tmp_path, hub.url)["models"].values()
-    assert model["held"].pop("copied.bin") == {"digest": "", "size": 7}
-    assert "a.safetensors" not in model["held"] and len(model["held"]["config.json"]["digest"]) == 40
-    put(directory, ["config.json", "a.safetensors"])
-    (directory / "config.json").unlink()
-    (model,) = read(capsys, tmp_path, hub.url)["models"].values()
-    assert {"a.safetensors"} == {name for name, held in model["held"].items() if held["digest"]}
+def put_two(host: Host) -> None:
+    put(host.root / "org--tiny", ["config.json", "a.safetensors"])
 
 
-def test_a_new_node_has_nothing_and_its_directory_is_not_created(
-    tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stock = read(capsys, tmp_path / "not" / "yet", hub.url, reserve_gb=2)
-    (model,) = stock["models"].values()
-    assert (model["held"], model["parts"], model["complete"]) == ({}, {}, False)
-    assert len(model["listing"]["files"]) == len(FILES)
-    assert stock["disk"]["reserve_bytes"] == 2 * 10**9 and stock["disk"]["free_bytes"] > 0
-    assert not (tmp_path / "not").exists()
+def break_files(host: Host) -> None:
+    (host.root / "org--tiny/a.safetensors").write_bytes(b"short")
+    (host.root / "org--tiny/sub").mkdir()
+    (host.root / "org--tiny/sub/b.safetensors.part").write_bytes(b"two")
 
 
-def test_the_reason_is_told_if_the_hub_refuses(tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    hub.refuse = 401
-    (model,) = read(capsys, tmp_path, hub.url, token="hf_secret")["models"].values()
-    assert model["listing"] is None and "the token is missing or wrong" in model["error"]
-    assert "hf_secret" not in model["error"]
+def forget(host: Host) -> None:
+    (host.root / "org--tiny/copied.bin").write_bytes(b"by hand")
+    model_files.forget(store.read_models(host.root), [f"{REPO}/a.safetensors"], check_mode=False)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../..", "google/gemma 4", "https://huggingface.co/org/tiny", "a/b/c"])
-def test_a_name_that_is_no_model_is_told_before_a_directory_is_read_and_the_hub_is_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: Hub, name: str
-) -> None:
-    wanted = [{"repo": name, "revision": "main"}]
-    (tmp_path / "beside").write_text("of another directory")
-    (root := tmp_path / "models").mkdir()
-    status, result = run_module(model_stock_info, capsys, path=str(root), models=wanted, url=hub.url)
-    assert status == 0
-    (model,) = result["stock"]["models"].values()
-    assert (model["held"], model["listing"]) == ({}, None)
-    assert "is not the name of a model, such as google/gemma-4-31B-it" in model["error"]
+def lose_config(host: Host) -> None:
+    put_two(host)
+    (host.root / "org--tiny/config.json").unlink()
 
 
-def test_a_hub_that_ends_in_the_middle_of_its_answer_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def end_early(host: Host) -> None:
     def ended(*_words: Any) -> None:
         raise IncompleteRead(b"{")
 
-    monkeypatch.setattr(HTTPResponse, "read1", ended)
-    (model,) = read(capsys, tmp_path, hub.url)["models"].values()
-    assert model["listing"] is None and "IncompleteRead" in model["error"]
+    host.patch.setattr(HTTPResponse, "read1", ended)
 
 
-def test_only_addresses_of_this_host_are_told(tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    assert read(capsys, tmp_path, hub.url, ports=PORTS)["addresses"] == ["127.0.7.1/24"]
+def refuse_disk(host: Host) -> None:
+    exists = Path.exists
+
+    def refuse(path: Path, **options: bool) -> bool:
+        if path == host.root:
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path, **options)
+
+    host.patch.setattr(Path, "exists", refuse)
 
 
-def test_an_unreadable_disk_has_a_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied", str(path))
+NAMES = ("", ".", "..", "../..", "google/gemma 4", "https://huggingface.co/org/tiny", "a/b/c")
+CASES: dict[str, list[Step]] = {
+    "verified and partial files": [put_two, break_files, {}, forget, {}, lose_config, {}],
+    "a new node": [lambda host: {"path": str(host.place / "not/yet"), "reserve_gb": 2}],
+    "the hub refuses": [lambda host: setattr(host.hub, "refuse", 401), {"token": "hf_secret"}],
+    "the hub ends in the middle": [end_early, {}],
+    "no names of a model": [{"wanted": name} for name in NAMES],
+    "addresses of this host": [{"ports": PORTS}],
+    "a disk that can't be read": [refuse_disk, {}],
+}
 
-    monkeypatch.setattr(Path, "exists", refuse)
-    status, result = run_module(model_stock_info, capsys, path=str(tmp_path), models=[])
-    assert status == 1 and "Set ansible_become: true" in result["msg"]
+
+def test_each_stock(capsys: pytest.CaptureFixture[str], tmp_path: Path, hub: Hub) -> None:
+    play("model_stock_info", model_stock_info, CASES, partial(Host, hub), capsys, tmp_path)

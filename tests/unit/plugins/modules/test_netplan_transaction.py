@@ -3,23 +3,20 @@
 """Test the module's main() with a simulated host that applies the written files."""
 
 import itertools
-import json
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import basic
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric import netplan, netplan_files, netplan_undo
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric import netplan_files as others
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.modules import netplan_transaction
+from module_runs import Step, play, run_module
 
 PLAN = {"pfs": [{"name": "enp1s0f0np0"}], "vfs": [{"netdev": "enp1s0f0v0", "address": "10.100.0.1", "prefix": 24}]}
 
@@ -27,17 +24,52 @@ PLAN = {"pfs": [{"name": "enp1s0f0np0"}], "vfs": [{"netdev": "enp1s0f0v0", "addr
 class Host:
     """Simulated interfaces that get the MTU and addresses of the netplan file when it is applied."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
+        self.directory, self.hides = directory, "(?<=T000000-)[0-9a-f]{4}"
         self.netplan, self.sysctl = directory / "etc/60-fabric.yaml", directory / "etc/60-fabric.conf"
-        self.follows, self.loses = True, ""
-        self.refusals: list[system.HostError] = []
+        self.netplan.parent.mkdir()
+        self.options = {**PLAN, "netplan_path": str(self.netplan), "sysctl_path": str(self.sysctl)}
+        self.options |= {"settle_timeout": 0, "check_gids": False}
+        self.patch, self.follows, self.loses = patch, True, False
+        self.gateways: list[tuple[str, ...]] = []
+        self.meanwhile: Callable[[], object] | None = None
+        self.refusal: system.HostError | None = None
         self.others = ["address 10.99.0.11/24 of mgmt0"]
         self.ports: dict[str, dict[str, Any]] = {"enp1s0f0np0": port(1500), "enp1s0f0v0": port(1500)}
+        made = netplan_undo.State
+
+        def state() -> netplan_undo.State:
+            found = made(directory / "state")
+            found.lock_path = directory / "lock"
+            places = {"units": directory / "units", "library": directory / "library"}
+            found.unit = host_unit.HostUnit(**{**found.unit.__dict__, **places})
+            return found
+
+        patch.setattr(netplan_undo, "State", state)
+        patch.setattr(netplan_undo, "SETTLE_S", 0)
+        patch.setattr(netplan, "SETTLE_S", 0)
+        patch.setattr(netplan.time, "strftime", lambda *_words: "20260101T000000")
+        # Changes are sorted by their time in seconds and this text. The test makes two changes in one second.
+        numbers = itertools.count()
+        patch.setattr(netplan.secrets, "token_hex", lambda _size: f"{next(numbers):04x}")
+        patch.setattr(netplan, "PROC_SYS", directory / "proc")
+        patch.setattr(netplan_undo, "PROC_SYS", directory / "proc")
+        patch.setattr(system, "run", self.run)
+        patch.setattr(system, "links", lambda netns=None: {**self.ports, "mgmt0": port(1500, ("10.99.0.11", "24"))})
+        patch.setattr(netplan_files, "activate", self.activate)
+        patch.setattr(netplan_files, "netplan_files", lambda *_root: sorted(self.netplan.parent.glob("*.yaml")))
+        patch.setattr(netplan_files, "is_booting", lambda: False)
+        patch.setattr(netplan_files, "NM_DROP_IN", directory / "etc/nm.conf")
+        patch.setattr(netplan_files, "NETWORKD_DROP_IN", directory / "networkd.conf.d/60-fabric.conf")
+        patch.setattr(netplan_files, "default_routes", lambda: [{"dev": "mgmt0", "gateway": "10.99.0.1"}])
+        patch.setattr(netplan_files, "observe", lambda fabric: tuple(self.others))
+        patch.setattr(netplan_files, "answering_gateways", lambda: self.gateways.pop(0) if self.gateways else ())
+        patch.setattr(netplan.netns, "holders", lambda: ["space"])
+        patch.setattr(netplan.netns, "holder_of", lambda name, _mac, _ip, spaces: f"{spaces[0]} of {name}")
 
     def run(self, argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
-        for refusal in self.refusals if argv[0] == "netplan" else ():
-            raise refusal
+        if self.refusal and argv[0] == "netplan":
+            raise self.refusal
         if argv[:3] == ["ip", "address", "del"]:
             self.ports[argv[-1]]["addr_info"] = []
         if argv[:3] == ["ip", "link", "set"] and "mtu" in argv:
@@ -45,6 +77,9 @@ class Host:
         return subprocess.CompletedProcess(list(argv), 0, "", "")
 
     def activate(self, names: Collection[str], _networkd: bool) -> list[str]:
+        if self.meanwhile:
+            ask, self.meanwhile = self.meanwhile, None
+            ask()
         text = self.netplan.read_text() if self.netplan.exists() else ""
         if self.follows and text:
             parts = text.split("renderer")[1:]
@@ -56,12 +91,15 @@ class Host:
         self.others = [] if self.loses else self.others
         return []
 
-    def call(self, check_mode: bool = False, **params: Any) -> dict[str, Any]:
-        paths = {"netplan_path": str(self.netplan), "sysctl_path": str(self.sysctl), "settle_timeout": 0}
-        arguments = {**PLAN, **paths, "check_gids": False, **params, "_ansible_check_mode": check_mode}
-        with patch_module_args(arguments), pytest.raises(Stopped) as stopped:
-            netplan_transaction.main()
-        return stopped.value.result
+    def shows(self) -> dict[str, Any]:
+        etc = [*self.netplan.parent.iterdir(), *self.directory.glob("networkd.conf.d/*"), *self.directory.glob("state")]
+        modes = {path: f"{path.lstat().st_mode & 0o7777:o}" for path in sorted(etc)}
+        ports = {name: [one["mtu"], *[each["local"] for each in one["addr_info"]]] for name, one in self.ports.items()}
+        files = [f"{path.name} {path.readlink() if path.is_symlink() else mode}" for path, mode in modes.items()]
+        kernel = [path.read_text() for path in self.directory.glob("proc/**/arp_ignore")]
+        first = self.netplan.read_text().splitlines()[-1:] if self.netplan.exists() else []
+        past = [f"{name} {link}" for each in netplan_undo.State().manifests() for name, link in each.links.items()]
+        return {"ports": ports, "files": files, "arp_ignore": kernel, "last line": first, "links before": past}
 
 
 def port(mtu: int, *addresses: tuple[str, str]) -> dict[str, Any]:
@@ -69,80 +107,95 @@ def port(mtu: int, *addresses: tuple[str, str]) -> dict[str, Any]:
     return {"mtu": mtu, "operstate": "UP", "flags": ["UP"], "addr_info": found}
 
 
-class Stopped(Exception):
-    """The end of a module, with its result."""
+def confirm(_host: Host) -> dict[str, str]:
+    pending = netplan_undo.load(netplan_undo.State().pending)
+    return {"state": "confirmed", "transaction": pending.id if pending else "none"}
 
-    def __init__(self, result: dict[str, Any]) -> None:
-        super().__init__(json.dumps(result))
-        self.result = result
+
+def lose_address(host: Host) -> None:
+    host.ports["enp1s0f0v0"]["addr_info"] = []
+
+
+def lose_vf(host: Host) -> None:
+    del host.ports["enp1s0f0v0"]
+
+
+def have_sysctl(host: Host) -> None:
+    key = host.directory / "proc/net/ipv4/conf/enp1s0f0v0/arp_ignore"
+    key.parent.mkdir(parents=True)
+    key.write_text("0")
+
+
+def have_own_files(host: Host) -> None:
+    """A file that other users had to read got mode 0600."""
+    host.netplan.write_text("network: {}\n")
+    host.netplan.chmod(0o640)
+    host.sysctl.symlink_to("nothing")
+
+
+def deny(host: Host) -> None:
+    def denied(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied", "/usr/local/lib/gb10")
+
+    host.patch.setattr(netplan, "execute", denied)
+    host.patch.setattr(system, "root_remedy", lambda: "Set become.")
+
+
+REFUSED = system.HostError("/etc/netplan/90-NM-1.yaml:3:5: Error in network definition")
+SLOW = system.NoAnswer("netplan generate: no answer within 120 s")
+CHECKED, BACK, RESET = ({"state": state} for state in ("checked", "restored", "absent"))
+VF = {"netdev": "enp1s0f1v0", "address": "10.101.0.1", "prefix": 24}
+MANAGEMENT = {"pfs": [{"name": "mgmt0"}]}
+CASES: dict[str, list[Step]] = {
+    "apply, confirm, and nothing is left to do": [CHECKED, {}, CHECKED, confirm, {}, CHECKED, lose_address, CHECKED],
+    "an interface leaves the plan": [{}, confirm, {"vfs": []}, confirm],
+    "check mode": [{"check": True}, {**RESET, "check": True}, {}, {"check": True}],
+    "a check fails": [{"follows": False}, {"follows": True}],
+    "another interface loses its address": [{"loses": True}],
+    "netplan refuses the host's files": [{"refusal": REFUSED}, CHECKED],
+    "netplan does not end": [{"refusal": SLOW}],
+    "management": [MANAGEMENT, {**MANAGEMENT, **CHECKED}],
+    "no plan": [{"vfs": [{"netdev": "x"}]}],
+    "reset": [{}, confirm, {"mtu": 8000}, confirm, {**RESET, "check": True}, RESET, confirm, RESET],
+    "restore": [{}, confirm, {"mtu": 8000}, confirm, BACK, confirm],
+    "unconfirmed": [{}, {"mtu": 8000, "check": True}, {"mtu": 8000}],
+    "own files": [have_own_files, {}, confirm, BACK, confirm],
+    "no right to write": [deny, {}],
+    "a gateway is silent": [{"gateways": [("10.99.0.1", "fe80::1"), ("fe80::1",)]}],
+    "held by pods": [lose_vf, CHECKED, {**CHECKED, "vfs": [*PLAN["vfs"], VF]}],
+    "sysctls": [have_sysctl, {}, confirm, BACK, confirm],
+}
+
+
+def test_each_step_of_a_transaction(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("netplan_transaction", netplan_transaction, CASES, Host, capsys, tmp_path)
 
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host(tmp_path)
-    made.netplan.parent.mkdir()
-
-    def stop(module: basic.AnsibleModule, **result: Any) -> None:
-        raise Stopped(result)
-
-    def fail(module: basic.AnsibleModule, **result: Any) -> None:
-        raise Stopped({**result, "failed": True})
-
-    original = netplan_undo.State
-
-    def state() -> netplan_undo.State:
-        found = original(tmp_path / "state")
-        found.lock_path = tmp_path / "lock"
-        places = {"units": tmp_path / "units", "library": tmp_path / "library"}
-        found.unit = host_unit.HostUnit(**{**found.unit.__dict__, **places})
-        return found
-
-    monkeypatch.setattr(basic.AnsibleModule, "exit_json", stop)
-    monkeypatch.setattr(basic.AnsibleModule, "fail_json", fail)
-    monkeypatch.setattr(netplan_undo, "State", state)
-    monkeypatch.setattr(netplan_undo, "SETTLE_S", 0)
-    monkeypatch.setattr(netplan, "SETTLE_S", 0)
-    # Changes are sorted by their time in seconds and this text. The test makes two changes in one second.
-    numbers = itertools.count()
-    monkeypatch.setattr(netplan.secrets, "token_hex", lambda _size: f"{next(numbers):04x}")
-    monkeypatch.setattr(netplan, "PROC_SYS", tmp_path / "proc")
-    monkeypatch.setattr(netplan_undo, "PROC_SYS", tmp_path / "proc")
-    monkeypatch.setattr(system, "run", made.run)
-    monkeypatch.setattr(system, "links", lambda netns=None: {**made.ports, "mgmt0": port(1500, ("10.99.0.11", "24"))})
-    monkeypatch.setattr(netplan_files, "activate", made.activate)
-    monkeypatch.setattr(netplan_files, "netplan_files", lambda *_root: sorted(made.netplan.parent.glob("*.yaml")))
-    monkeypatch.setattr(netplan_files, "is_booting", lambda: False)
-    monkeypatch.setattr(netplan_files, "NM_DROP_IN", tmp_path / "etc/nm.conf")
-    monkeypatch.setattr(netplan_files, "NETWORKD_DROP_IN", tmp_path / "networkd.conf.d/60-fabric.conf")
-    monkeypatch.setattr(others, "default_routes", lambda: [{"dev": "mgmt0", "gateway": "10.99.0.1"}])
-    monkeypatch.setattr(others, "observe", lambda fabric: tuple(made.others))
-    return made
+    return Host(tmp_path, monkeypatch)
 
 
-def test_a_change_is_applied_confirmed_and_then_nothing_is_left_to_do(host: Host) -> None:
-    assert not host.call(state="checked")["in_place"]
-    applied = host.call()
-    assert applied["changed"]
-    assert not host.call(state="checked")["in_place"]
-    assert "mtu: enp1s0f0np0 has 1500, planned 9000" in applied["differences"]
-    assert "networkd" in host.netplan.read_text()
-    assert "enp1s0f0v0" in (host.directory / "etc/nm.conf").read_text()
-    assert host.call(state="confirmed", transaction=applied["transaction"])["msg"] == "The change holds"
-    again = host.call()
-    assert (again["changed"], again["msg"]) == (False, "Files and live state are as planned")
-    assert host.call(state="checked")["in_place"]
-    host.ports["enp1s0f0v0"]["addr_info"] = []
-    assert not host.call(state="checked")["in_place"]
+def call(host: Host, capsys: pytest.CaptureFixture[str], **params: Any) -> dict[str, Any]:
+    return run_module(netplan_transaction, capsys, **host.options | params)[1]
 
 
-def test_an_interface_that_leaves_the_plan_loses_its_address_and_restore_knows_it(host: Host) -> None:
-    host.call(state="confirmed", transaction=host.call()["transaction"])
-    shrunk = host.call(vfs=[])
-    assert "Applied and checked" in shrunk["msg"]
-    assert host.ports["enp1s0f0v0"]["addr_info"] == []
-    host.call(state="confirmed", transaction=shrunk["transaction"])
-    past = netplan_undo.State().manifests()[-1]
-    assert past.links["enp1s0f0v0"].addresses == ("10.100.0.1/24",)
+def test_a_second_run_at_the_same_time_is_refused_and_takes_nothing_from_the_first(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second run deleted the record, the old files and the unit of the first, whose undo was lost."""
+    said: list[dict[str, Any]] = []
+    host.meanwhile = lambda: said.append(call(host, capsys, mtu=8000))
+    applied = call(host, capsys)
+    assert "Another process changes this host's network now" in said[0]["msg"]
+    assert f"process {os.getpid()} (state applied, user" in said[0]["msg"]
+    assert call(host, capsys, state="confirmed", transaction=applied["transaction"])["changed"]
+    assert host.ports["enp1s0f0v0"]["mtu"] == 9000
+
+
+def test_nobody_looks_for_a_holder_while_no_vf_is_missing(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.patch.setattr(netplan.netns, "holders", pytest.fail)
+    assert call(host, capsys, state="checked")["held"] == {}
 
 
 def own(host: Host, files: dict[Path, str | None], **more: Any) -> netplan.Change:
@@ -227,105 +280,6 @@ def test_netplan_reads_the_present_files_and_then_the_new_ones(
     assert seen == [{}, {host.netplan: "a"}][: refused + 1]
 
 
-def test_check_mode_only_reports(host: Host) -> None:
-    told = host.call(check_mode=True)
-    assert told["changed"]
-    assert not host.netplan.exists()
-    assert not (host.directory / "state").exists()
-
-
-def test_a_failed_check_rolls_the_change_back(host: Host) -> None:
-    host.follows = False
-    said = host.call()
-    assert said["failed"]
-    assert "address: enp1s0f0v0 lacks 10.100.0.1/24" in said["msg"]
-    assert said["msg"].endswith("a check failed; the old state is back")
-    assert not host.netplan.exists()
-
-
-def test_a_loss_on_another_interface_is_named_and_not_reported_as_restored(host: Host) -> None:
-    host.loses = "the address"
-    said = host.call()
-    assert "other interfaces: the address 10.99.0.11/24 of mgmt0 is gone" in said["msg"]
-    assert "the old files are back, but" in said["msg"]
-    assert "the old state is back" not in said["msg"]
-
-
-def test_files_that_netplan_refused_before_are_named_before_anything_is_changed(host: Host) -> None:
-    host.refusals = [system.HostError("/etc/netplan/90-NM-1.yaml:3:5: Error in network definition")]
-    said = host.call()
-    assert said["failed"]
-    assert "netplan already refuses the files that this host has now: /etc/netplan/90-NM-1.yaml" in said["msg"]
-    assert not host.netplan.exists()
-
-
-def test_a_netplan_that_does_not_end_is_not_called_a_refusal(host: Host) -> None:
-    host.refusals = [system.NoAnswer("netplan generate: no answer within 120 s")]
-    said = host.call()
-    assert said["failed"]
-    assert said["msg"].startswith("Nothing was changed. netplan generate: no answer within 120 s, so it is unknown")
-    assert "refuses" not in said["msg"]
-
-
-def test_state_checked_changes_nothing_and_finds_each_reason(host: Host) -> None:
-    del host.ports["enp1s0f0v0"]
-    checked = host.call(state="checked")
-    assert (checked["changed"], host.netplan.exists()) == (False, False)
-    host.refusals = [system.HostError("/etc/netplan/90-NM-1.yaml: Error in network definition")]
-    assert "netplan already refuses" in host.call(state="checked")["msg"]
-    assert "it carries the default route" in host.call(state="checked", pfs=[{"name": "mgmt0"}])["msg"]
-
-
-def test_the_management_interface_is_refused(host: Host) -> None:
-    said = host.call(pfs=[{"name": "mgmt0"}])
-    assert said["findings"][0]["rule"] == "netplan.management"
-    assert "it carries the default route of this host" in said["msg"]
-
-
-def test_reset_goes_back_to_the_beginning_and_forgets(host: Host) -> None:
-    for mtu in (9000, 8000):
-        host.call(state="confirmed", transaction=host.call(mtu=mtu)["transaction"])
-    gone = host.call(state="absent")
-    assert gone["changed"]
-    assert not host.netplan.exists()
-    assert host.ports["enp1s0f0v0"] == port(1500)
-    host.call(state="confirmed", transaction=gone["transaction"])
-    assert not (host.directory / "state").exists()
-    assert host.call(state="absent")["msg"] == "This host has no confirmed change to undo"
-
-
-def test_a_file_that_may_not_be_written_is_explained(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(*_arguments: object) -> None:
-        raise PermissionError(13, "Permission denied", "/usr/local/lib/gb10")
-
-    monkeypatch.setattr(netplan, "execute", denied)
-    monkeypatch.setattr(system, "root_remedy", lambda: "Set become.")
-    assert host.call()["msg"] == "/usr/local/lib/gb10: Permission denied. Set become."
-
-
-def test_parameters_without_a_plan_change_nothing(host: Host) -> None:
-    assert "Nothing was changed: pfs and vfs are not" in host.call(vfs=[{"netdev": "x"}])["msg"]
-
-
-def test_a_second_run_at_the_same_time_is_refused_and_takes_nothing_from_the_first(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second run deleted the record, the old files and the unit of the first, whose undo was lost."""
-    said: list[dict[str, Any]] = []
-    wanted = host.activate
-
-    def meanwhile(names: Collection[str], networkd: bool) -> list[str]:
-        said.append(host.call(mtu=8000))
-        return wanted(names, networkd)
-
-    monkeypatch.setattr(netplan_files, "activate", meanwhile)
-    applied = host.call()
-    assert "Another process changes this host's network now" in said[0]["msg"]
-    assert f"process {os.getpid()} (state applied, user" in said[0]["msg"]
-    assert host.call(state="confirmed", transaction=applied["transaction"])["changed"]
-    assert host.ports["enp1s0f0v0"]["mtu"] == 9000
-
-
 SMALL, LARGE = (netplan_undo.LinkState(mtu, True, ()) for mtu in (1500, 9000))
 PLAIN, LINK = netplan_files.Attributes(0o644), netplan_files.Attributes(0o640)
 PAST = [
@@ -362,57 +316,3 @@ def test_a_reset_takes_each_value_from_the_oldest_change_that_has_it(
     assert {str(path): text for path, text in change.files.items()} == files
     assert {str(path): kept for path, kept in change.attributes.items()} == attributes
     assert (change.restore_links, change.restore_sysctls, change.forget) == (links, sysctls, forget)
-
-
-def test_restore_brings_back_mode_and_link(host: Host) -> None:
-    """A file that other users had to read got mode 0600."""
-    host.netplan.write_text("network: {}\n")
-    host.netplan.chmod(0o640)
-    host.sysctl.symlink_to("nothing")
-    host.call(state="confirmed", transaction=host.call()["transaction"])
-    assert not host.sysctl.is_symlink()
-    host.call(state="confirmed", transaction=host.call(state="restored")["transaction"])
-    assert (host.netplan.read_text(), host.netplan.stat().st_mode & 0o777) == ("network: {}\n", 0o640)
-    assert str(host.sysctl.readlink()) == "nothing"
-
-
-def test_a_gateway_that_stops_answering_undoes_the_change(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [("10.99.0.1", "fe80::1"), ("fe80::1",)]
-    monkeypatch.setattr(others, "answering_gateways", lambda: answers.pop(0))
-    said = host.call()
-    assert "- gateway 10.99.0.1 answered before and does not answer now\n" in said["msg"]
-    assert "fe80::1" not in said["msg"]
-    assert not host.netplan.exists()
-
-
-def test_sysctls_are_compared_set_and_undone(host: Host) -> None:
-    key = host.directory / "proc/net/ipv4/conf/enp1s0f0v0/arp_ignore"
-    key.parent.mkdir(parents=True)
-    key.write_text("0")
-    applied = host.call()
-    assert [line for line in applied["differences"] if "sysctl" in line] == [
-        "sysctl: net/ipv4/conf/enp1s0f0v0/arp_ignore is 0, planned 1"
-    ]
-    assert key.read_text() == "1"
-    host.call(state="confirmed", transaction=applied["transaction"])
-    host.call(state="confirmed", transaction=host.call(state="restored")["transaction"])
-    assert key.read_text() == "0"
-
-
-def test_vfs_that_a_pod_holds_are_reported_with_their_pod(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    del host.ports["enp1s0f0v0"]
-    monkeypatch.setattr(netplan.netns, "holders", lambda: ["space"])
-    monkeypatch.setattr(
-        netplan.netns, "holder_of", lambda name, _mac, _ip, spaces: f"pod of {name}" if spaces else None
-    )
-    assert host.call(state="checked")["held"] == {"enp1s0f0v0": "pod of enp1s0f0v0"}
-    second = {"netdev": "enp1s0f1v0", "address": "10.101.0.1", "prefix": 24}
-    both = {"enp1s0f0v0": "pod of enp1s0f0v0", "enp1s0f1v0": "pod of enp1s0f1v0"}
-    assert host.call(state="checked", vfs=[*PLAN["vfs"], second])["held"] == both
-    host.ports["enp1s0f0v0"] = port(1500)
-
-    def holders() -> list[str]:
-        raise AssertionError("nothing is missing")
-
-    monkeypatch.setattr(netplan.netns, "holders", holders)
-    assert host.call(state="checked")["held"] == {}

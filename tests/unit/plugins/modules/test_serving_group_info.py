@@ -2,19 +2,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test how long the module waits for a group, and the reasons that it reports."""
 
-import json
+from pathlib import Path
 from typing import Any
 
 import kubernetes
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import TRANSPORT
 from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
 from kube_samples import FakeApi
+from module_runs import Step, play
 
 pytestmark = pytest.mark.usefixtures("simulated_clock")
+Json = dict[str, Any]
 
 # Lines of a pod whose VF has no IPv4 address, in NCCL 2.28.9's words.
 NO_GID = [
@@ -26,16 +27,18 @@ NO_GID = [
 ]
 
 
-def pod(ready: bool, restarts: int = 0) -> dict[str, Any]:
-    waiting = {"waiting": {"reason": "CrashLoopBackOff"}} if restarts else {"running": {}}
+def pod(ready: bool, restarts: int = 0, started: bool | None = None, rank: int = 0) -> Json:
+    """Return a rank. If ``started`` is given, its server runs and its sidecar has proven nothing yet."""
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}} if restarts and started is None else {"running": {}}
+    container: Json = {"name": "sglang", "restartCount": restarts, "state": waiting}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    if started is not None:
+        container["started"] = started
+        conditions.append({"type": TRANSPORT, "status": "False", "reason": "NotProven"})
     return {
-        "metadata": {"name": "g-0-0", "uid": "u", "labels": {status.RANK: "0"}},
-        "spec": {"nodeName": "spark1"},
-        "status": {
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": str(ready)}],
-            "containerStatuses": [{"name": "sglang", "restartCount": restarts, "state": waiting}],
-        },
+        "metadata": {"name": f"g-{rank}-0", "uid": f"u{rank}", "labels": {status.RANK: str(rank)}},
+        "spec": {"nodeName": f"spark{rank + 1}"},
+        "status": {"phase": "Running", "conditions": conditions, "containerStatuses": [container]},
     }
 
 
@@ -104,185 +107,95 @@ def test_the_message_names_rank_cause_and_remedy() -> None:
     assert info.nccl_causes(rank, ["hello"]) == []
 
 
-def run(capsys: pytest.CaptureFixture[str], **more: Any) -> tuple[int, dict[str, Any]]:
-    given = {"kubeconfig": "/none", "context": "gb10", "namespace": "gb10-serving", "instance": "g", "ranks": 1}
-    with patch_module_args(given | more), pytest.raises(SystemExit) as stop:
-        info.main()
-    return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
+class Group(FakeApi):
+    """The API with the pods of a group. With ``late``, it learns of the end of rank 1 after so many readings."""
+
+    def __init__(self, _place: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(pods=[pod(True)], logs={"g-0-0": [""]})
+        self.options = {"kubeconfig": "/none", "context": "gb10", "namespace": "gb10-serving", "instance": "g"}
+        self.options |= {"ranks": 1}
+        self.answers: list[tuple[int, str, str]] = []
+        self.command = lambda _pod, _command: self.answers.pop(0)
+        self.last: Json = {}
+        self.late = 0
+        self.patch = patch
+        self.install(patch)
+
+    def _answer(self, path: str, selector: str) -> Any:
+        if self.late and len([ask for ask in self.asked if "label_selector" in ask]) >= self.late:
+            self.pods, self.late = [pod(True), END], 0
+        return super()._answer(path, selector)
+
+    def shows(self) -> Json:
+        asked = [" ".join(map(str, ask.values())) for ask in self.asked]
+        self.asked.clear()
+        return {"asked": sorted(set(asked), key=asked.index)}
 
 
-@pytest.mark.parametrize(
-    ("pods", "timeout", "head"),
-    [
-        ([pod(True)], 0, "Group g is ready."),
-        ([pod(True)], 60, "Group g is ready after 0 s."),
-        ([pod(False)], 0, "Group g is not ready: 0 of 1 ranks are ready."),
-        ([], 0, "Group g is not ready: 0 of 1 ranks are ready."),
-    ],
-)
-def test_a_status_that_waits_for_nothing_names_no_seconds_but_how_many_ranks_are_ready(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    pods: list[dict[str, Any]],
-    timeout: int,
-    head: str,
-) -> None:
-    FakeApi(pods=pods, logs={"g-0-0": ["", ""]}).install(monkeypatch)
-    assert run(capsys, wait_timeout=timeout)[1]["msg"].splitlines()[0] == head
-
-
-def test_the_module_quotes_the_crashed_container_of_a_group_that_failed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = "\n".join(NO_GID)
-    api = FakeApi(pods=[pod(False, restarts=2)], logs={"g-0-0": ["", log]})
-    api.install(monkeypatch)
-    code, result = run(capsys, wait_timeout=60, log_lines=1)
-    assert (code, result["ready"], result["logs"]) == (1, False, {"g-0-0": [NO_GID[-1][:240]]})
-    assert result["causes"][0]["id"] == "qp_unreachable"
-    asked = [(ask["container"], ask["previous"]) for ask in api.asked if "previous" in ask]
-    assert asked == [("sglang", "true"), ("sglang", "false"), ("transport", "false")]
-    api.pods = [pod(True)]
-    code, ready = run(capsys, wait_timeout=60)
-    assert (code, ready["ready"], ready["logs"]) == (0, True, {})
-    assert set(ready) == set(result) - {"failed"}
-
-
-def loading(restarts: int = 0, started: bool = False) -> dict[str, Any]:
-    """Return a pod whose server runs. Until it talks to the others, its sidecar says that nothing is proven."""
-    made = pod(False, restarts)
-    made["status"]["conditions"].append({"type": TRANSPORT, "status": "False", "reason": "NotProven"})
-    made["status"]["containerStatuses"][0] |= {"state": {"running": {}}, "started": started}
-    return made
-
-
-@pytest.mark.parametrize("extend", [True, False])
-def test_a_start_that_goes_on_is_waited_for_beyond_the_limit(
-    extend: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each new line starts the time again; the same line does not."""
-    api = FakeApi(pods=[loading()])
-    api.install(monkeypatch)
-    ended = slices(capsys, api, [f"shard {number}" for number in (1, 2, 3, 4, 4, 4, 4)], extend)
-    assert ended == ([False] * 6 + [True] if extend else [False, False, True])
-
-
-def slices(capsys: pytest.CaptureFixture[str], api: FakeApi, logs: list[str], extend: bool = True) -> list[bool]:
-    """Return for each slice of a wait, with these logs of the running server, whether it failed."""
-    ended: list[bool] = []
-    progress: dict[str, Any] = {}
-    for number, log in enumerate(logs):
-        api.asked.clear()
-        api.logs = {"g-0-0": [log]}
-        code, result = run(capsys, wait_timeout=50, extend=extend, progress=progress)
-        progress = result.get("progress", {})
-        ended.append(bool(code))
-        if code:
-            break
-        assert f"    log: {log}" in result["msg"], number
-        assert [ask["previous"] for ask in api.asked if "previous" in ask] == ["false"]
-    return ended
-
-
-def test_a_start_after_a_crash_is_waited_for_by_its_own_lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api = FakeApi(pods=[loading(restarts=1)])
-    api.install(monkeypatch)
-    assert slices(capsys, api, [f"shard {number}" for number in range(7)]) == [False] * 7
-
-
-@pytest.mark.parametrize("started", [True, False])
-def test_requests_are_no_progress(
-    started: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The kubelet's probes cause lines while a warm-up hangs, and the sidecar's generations while a gate is closed."""
-    api = FakeApi(pods=[loading(started=started)])
-    api.install(monkeypatch)
-    lines = [f"{n} Decode batch" if started else f'[{n}] "GET /health HTTP/1.1" 503' for n in range(7)]
-    assert slices(capsys, api, lines) == [False, False, True]
-
-
-def test_an_api_that_does_not_answer_fails_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    code, result = run(capsys)
-    assert (code, result["ranks"]) == (1, [])
-    assert result["msg"].startswith("can't use context gb10 of kubeconfig /none")
-
-
-def test_a_command_runs_in_the_head_of_a_group_that_is_ready_and_of_no_other(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers = [(0, '{"tp_size": 2}\n', ""), (1, "", "not ready: HTTP 401\n")]
-    api = FakeApi(pods=[pod(True)], command=lambda _pod, _command: answers.pop(0))
-    api.install(monkeypatch)
-    code, result = run(capsys, head_command=["get", "/server_info"])
-    assert (code, result["head_output"]) == (0, '{"tp_size": 2}\n')
-    assert api.asked[-1] == {"pod": "g-0-0", "container": "sglang", "command": ["get", "/server_info"]}
-    code, result = run(capsys, head_command=["get", "/server_info"])
-    assert code == 1
-    assert "g-0-0 is ready, but get /server_info ended with status 1 in it: not ready: HTTP 401" in result["msg"]
-    assert "kubectl --kubeconfig /none --context gb10 -n gb10-serving logs g-0-0 -c sglang" in result["msg"]
-    api.pods, api.logs = [pod(False)], {"g-0-0": [""]}
-    api.asked.clear()
-    assert run(capsys, head_command=["get"])[1]["head_output"] == ""
-    assert not [ask for ask in api.asked if "command" in ask]
-
-
-def test_a_status_shows_the_log_of_the_container_that_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """After a restart, the log of the container before it says nothing about the present."""
-    api = FakeApi(pods=[loading(restarts=1)], logs={"g-0-0": ["now"]})
-    api.install(monkeypatch)
-    assert run(capsys)[1]["logs"] == {"g-0-0": ["now"]}
-    assert {ask["previous"] for ask in api.asked if ask.get("container") == "sglang"} == {"false"}
-
-
-@pytest.mark.parametrize("settle", [0, 15])
-def test_a_cell_s_dead_rank_is_quoted_also_where_the_api_server_learns_of_it_late(
-    settle: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The kubelet has started the next process already; the worker's end is known, the head counts as ready."""
-    head, worker = pod(True), pod(False)
-    worker["metadata"] = {"name": "g-1-0", "uid": "v", "labels": {status.RANK: "1"}}
-    worker["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": 1}}
-    unaware = [head, pod(True) | {"metadata": worker["metadata"]}]
-
-    class Late(FakeApi):
-        def _answer(self, path: str, selector: str) -> Any:
-            listed = len([ask for ask in self.asked if "label_selector" in ask])
-            self.pods = [head, worker] if listed > (2 if settle else 0) else unaware
-            return super()._answer(path, selector)
-
-    started, died = "[12:00:01] Load weight begin.", "CUDA error: an illegal instruction was encountered"
-    Late(logs={"g-0-0": [started, died, ""], "g-1-0": ["", "the head is gone", ""]}).install(monkeypatch)
-    monkeypatch.setattr(info.Members, "answers", lambda _members, _rank: True)
-    _code, result = run(capsys, ranks=2, restarted=True, settle=settle, log_lines=1)
-    assert result["logs"] == {"g-0-0": [died, started], "g-1-0": ["the head is gone"]}
-
-
+END = pod(False, rank=1)
+END["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": 1}}
+LOADING, AGAIN, STARTED = pod(False, started=False), pod(False, 1, started=False), pod(False, started=True)
 HANG = [
     "[2026-11-29 03:00:00] why the group hung: rank 0: old",
     "[2026-11-29 04:00:00] why the group hung: rank 1: new",
 ]
+HEAD = {"head_command": ["get", "/server_info"]}
+LINES = {"log_lines": 1}
+DIED = ["[12:00:01] Load weight begin.", "CUDA error: an illegal instruction was encountered", ""]
+BOTH = {"g-0-0": DIED, "g-1-0": ["", "the head is gone", ""]}
+EARLIER = {"pods": [pod(True), pod(True, rank=1)], "logs": BOTH, "ranks": 2, "restarted": True}
 
 
-@pytest.mark.parametrize(
-    ("log", "timeout", "told"),
-    [
-        ([*HANG, "watching g-0-0"], 0, "[2026-11-29 04:00:00] rank 1: new"),
-        (HANG, 60, ""),
-        (["watching g-0-0"], 0, ""),
-        (kubernetes.client.ApiException(status=403), 0, ""),
+def logs(*lines: str) -> Json:
+    return {"logs": {"g-0-0": list(lines)}}
+
+
+def slices(server: Json, lines: list[str], extend: bool = True) -> list[Step]:
+    """Return the steps of a wait for a server with these logs."""
+
+    def step(line: str) -> Step:
+        wait = {"wait_timeout": 50, "extend": extend}
+        return lambda group: {"pods": [server], **logs(line), **wait, "progress": group.last.get("progress", {})}
+
+    return [step(line) for line in lines]
+
+
+SHARDS = [f"shard {number}" for number in (1, 2, 3, 4, 4, 4, 4)]
+CASES: dict[str, list[Step]] = {
+    "a status": [{"wait_timeout": 0}, {"pods": [pod(False)], "wait_timeout": 0}, {"pods": [], "wait_timeout": 0}],
+    "a wait": [{"wait_timeout": 60}],
+    "it failed, then it is ready": [
+        {"pods": [pod(False, restarts=2)], **logs("", "\n".join(NO_GID)), "wait_timeout": 60, **LINES},
+        {"pods": [pod(True)], "wait_timeout": 60},
     ],
-)
-def test_a_status_tells_why_the_group_hung_last(
-    log: Any, timeout: int, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api = FakeApi(pods=[pod(True)], logs={"g-0-0": log if isinstance(log, Exception) else ["\n".join(log)]})
-    api.install(monkeypatch)
-    result = run(capsys, wait_timeout=timeout)[1]
-    assert result["last_hang"] == told
-    assert ("Last hang: " in result["msg"]) is bool(told)
-    asked = [ask for ask in api.asked if ask.get("label_selector") == "gb10.cluster/supervisor=g"]
-    assert bool(asked) is (timeout == 0)
+    "each new line starts the time again": slices(LOADING, SHARDS),
+    "a fixed time": slices(LOADING, SHARDS[:3], extend=False),
+    "after a crash": slices(AGAIN, SHARDS[:4]),
+    # The kubelet's probes cause lines while a warm-up hangs, and the sidecar's generations while a gate is closed.
+    "requests while a gate is closed": slices(STARTED, [f"{n} Decode batch" for n in range(3)]),
+    "probes": slices(LOADING, [f'[{n}] "GET /health HTTP/1.1" 503' for n in range(3)]),
+    "no API": [{"pods": kubernetes.client.ApiException(status=500, reason="No")}],
+    "a command in the head": [
+        {"answers": [(0, '{"tp_size": 2}\n', "")], **HEAD},
+        {"answers": [(1, "", "not ready: HTTP 401\n")], **HEAD},
+        {"pods": [pod(False)], **HEAD},
+    ],
+    # After a restart, the log of the container before it says nothing about the present.
+    "the container that runs": [{"pods": [AGAIN], **logs("now")}],
+    # The kubelet has started the next process already; the worker's end is known, the head counts as ready.
+    **{
+        f"the API learns of an end late, and {settle} s to settle": [
+            lambda group: group.patch.setattr(info.Members, "answers", lambda _members, _rank: True),
+            {**EARLIER, "late": late, "settle": settle, **LINES},
+        ]
+        for late, settle in ((1, 0), (3, 15))
+    },
+    "why it hung": [{**logs("\n".join([*HANG, "watching g-0-0"])), "wait_timeout": 0}],
+    "why it hung is no part of a wait": [{**logs("\n".join(HANG)), "wait_timeout": 60}],
+    "it never hung": [{**logs("watching g-0-0"), "wait_timeout": 0}],
+    "a log that may not be read": [{"logs": {"g-0-0": kubernetes.client.ApiException(status=403)}, "wait_timeout": 0}],
+}
+
+
+def test_each_step_of_a_wait(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("serving_group_info", info, CASES, Group, capsys, tmp_path)

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric import virtua
 from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.modules import sriov_vf
-from module_runs import become_nobody, refuse_writes, run_module
+from module_runs import Step, become_nobody, play, refuse_writes
 from sysfs_samples import pci_function
 
 PF, MACS = "enp1s0f0np0", ("02:95:2a:00:01:00", "02:95:2a:00:01:01")
@@ -27,11 +27,24 @@ WANTED: dict[str, Any] = {
 class Machine:
     """A PF whose driver makes VFs as soon as sriov_numvfs is written."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.root, self.patch = root, patch
+        self.options = {"sysfs_root": str(root), "timeout": 1}
         self.device = pci_function(root, PF, "0000:01:00.0", total_vfs=4)
         self.links: dict[str, dict[str, Any]] = {PF: {}}
-        self.ran: list[list[str]] = []
+        self.ran: list[str] = []
+        patch.setattr(sriov_vf, "CONFIG", root / "sriov.json")
+        patch.setattr(sriov_vf, "boot_unit", self.unit)
+        patch.setattr(sriov.Sysfs, "write_numvfs", self.write_numvfs)
+        patch.setattr(system, "links", lambda: self.links)
+        patch.setattr(system, "run", self.run)
+        patch.setattr(netns, "holders", list)
+
+    def unit(self, timeout: int, *_: object) -> host_unit.HostUnit:
+        return host_unit.HostUnit(
+            "gb10-sriov", "", "_fabric.virtual_functions", self.root / "sriov.json", "", timeout,
+            units=self.root / "units", library=self.root / "library",
+        )  # fmt: skip
 
     def write_numvfs(self, _pf: str, count: int) -> None:
         (self.device / "sriov_numvfs").write_text(str(count))
@@ -45,98 +58,46 @@ class Machine:
             self.links[f"enp1s0f0v{index}"] = {"address": "ee:00:00:00:00:00"}
 
     def run(self, argv: Sequence[str], **_options: Any) -> subprocess.CompletedProcess[str]:
-        self.ran.append(list(argv))
+        self.ran.append(" ".join(argv))
         if argv[:3] == ["ip", "link", "set"]:
             self.links[argv[4]]["address"] = argv[6]
         if argv[:2] == ["systemctl", "enable"]:
-            (wanted := self.root / "units/multi-user.target.wants").mkdir()
+            (wanted := self.root / "units/multi-user.target.wants").mkdir(exist_ok=True)
             (wanted / argv[-1]).symlink_to(f"../{argv[-1]}")
         return subprocess.CompletedProcess(list(argv), 0, "", "")
 
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path)
-
-    def unit(timeout: int, *_: object) -> host_unit.HostUnit:
-        return host_unit.HostUnit(
-            "gb10-sriov", "", "_fabric.virtual_functions", tmp_path / "sriov.json", "", timeout,
-            units=tmp_path / "units", library=tmp_path / "library",
-        )  # fmt: skip
-
-    monkeypatch.setattr(sriov_vf, "CONFIG", tmp_path / "sriov.json")
-    monkeypatch.setattr(sriov_vf, "boot_unit", unit)
-    monkeypatch.setattr(sriov.Sysfs, "write_numvfs", made.write_numvfs)
-    monkeypatch.setattr(system, "links", lambda: made.links)
-    monkeypatch.setattr(system, "run", made.run)
-    monkeypatch.setattr(netns, "holders", list)
-    return made
+    def shows(self) -> dict[str, Any]:
+        record = self.root / "sriov.json"
+        own = [path.name for path in (record, *sorted(self.root.glob("units/*"))) if path.exists()]
+        text = record.read_text() if record.exists() else "none"
+        origin = json.loads(text)["origin"] if "origin" in text else text
+        shown = {"commands": self.ran, "links": self.links, "files": own, "origin": origin}
+        self.ran = []
+        return shown
 
 
-def call(machine: Machine, capsys: pytest.CaptureFixture[str], **arguments: Any) -> tuple[int, dict[str, Any]]:
-    return run_module(sriov_vf, capsys, sysfs_root=str(machine.root), timeout=1, **arguments)
+def lose_rights(machine: Machine) -> None:
+    become_nobody(machine.patch)
+    refuse_writes(machine.patch)
 
 
-def test_vfs_are_created_once_left_unchanged_and_removed(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    status, shown = call(machine, capsys, check=True, **WANTED)
-    assert (status, shown["changed"], len(shown["steps"])) == (0, True, 3)
-    assert not (machine.root / "sriov.json").exists()
-    status, made = call(machine, capsys, **WANTED)
-    assert (status, made["steps"]) == (0, shown["steps"])
-    assert [vf["mac"] for vf in made["pfs"][0]["vfs"]] == list(MACS)
-    assert json.loads((machine.root / "sriov.json").read_text())["origin"] == {PF: 0}
-    assert call(machine, capsys, **WANTED)[1]["changed"] is False
-    status, gone = call(machine, capsys, state="absent")
-    assert (status, gone["steps"]) == (0, [f"{PF}: sriov_numvfs = 0"])
-    assert not (machine.root / "sriov.json").exists()
-    assert call(machine, capsys, state="absent")[1]["changed"] is False
+def has(text: str) -> Step:
+    return lambda machine: (machine.root / "sriov.json").write_text(text)
 
 
-def test_more_vfs_than_the_firmware_offers_change_nothing(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    status, result = call(machine, capsys, pfs=[{"name": PF, "vf_count": 9}])
-    assert (status, result["changed"]) == (1, False)
-    assert result["findings"][0]["rule"] == "sriov.count.above_hardware"
-    assert "Nothing was changed" in result["msg"]
-    assert machine.ran == []
+ABSENT = {"state": "absent"}
+CASES: dict[str, list[Step]] = {
+    "created, and removed": [{**WANTED, "check": True}, WANTED, WANTED, {**ABSENT, "check": True}, ABSENT, ABSENT],
+    "more than the firmware offers": [{"pfs": [{"name": PF, "vf_count": 9}]}],
+    "a VF without its keys": [{"pfs": WANTED["pfs"], "vfs": [{"pf": PF}]}],
+    "no rights": [lose_rights, WANTED],
+    "a read-only file system": [lambda machine: refuse_writes(machine.patch, errno.EROFS), WANTED],
+    **{f"a damaged record {text}": [has(text), WANTED] for text in ("{", "[]")},
+}
 
 
-def test_a_vf_without_its_keys_is_refused(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    status, result = call(machine, capsys, pfs=WANTED["pfs"], vfs=[{"pf": PF}])
-    assert status == 1
-    assert "vfs need pf, vf_index, netdev and mac" in result["msg"]
-
-
-def test_a_user_without_become_is_told_so(
-    machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    become_nobody(monkeypatch)
-    refuse_writes(monkeypatch)
-    status, result = call(machine, capsys, **WANTED)
-    assert (status, result["changed"]) == (1, False)
-    assert "Permission denied" in result["msg"]
-    assert "ran as user ansible" in result["msg"]
-    assert "become: true" in result["msg"]
-    assert "gb10/" in result["msg"]
-
-
-def test_a_read_only_file_system_is_named(
-    machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refuse_writes(monkeypatch, errno.EROFS)
-    status, result = call(machine, capsys, **WANTED)
-    assert status == 1
-    assert "findmnt -T" in result["msg"]
-
-
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_damaged_file_with_the_first_state_is_kept(
-    machine: Machine, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    (machine.root / "sriov.json").write_text(text)
-    status, result = call(machine, capsys, **WANTED)
-    assert status == 1
-    assert "sriov.json: not a JSON object" in result["msg"]
-    assert (machine.root / "sriov.json").read_text() == text
+def test_each_step_of_the_vfs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("sriov_vf", sriov_vf, CASES, Machine, capsys, tmp_path)
 
 
 def test_a_write_that_the_driver_refuses_has_its_reason(tmp_path: Path) -> None:
