@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._pod.watch import tell
+from stored import compare
 
 UNIT = Path(__file__).resolve().parents[2]
 FILES = UNIT.parents[1] / "roles/sglang/files"
@@ -32,20 +33,6 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop(name, None)
 
 
-class Thread:
-    """Does its work at once."""
-
-    def __init__(self, target: Callable[[Any], None], args: tuple[Any], daemon: bool) -> None:
-        self.work, self.args = target, args
-        assert daemon
-
-    def start(self) -> None:
-        self.work(*self.args)
-
-    def is_alive(self) -> bool:
-        return False
-
-
 class Node:
     """A node of 100 GiB, and the load on it."""
 
@@ -58,35 +45,127 @@ class Node:
         monkeypatch.setattr(watch, "health", lambda _port: self.status)
         monkeypatch.setattr(watch, "compilers", lambda _proc: self.compilers)
         monkeypatch.setattr(watch, "drop_from_cache", lambda _models: self.dropped.append(self.now))
-        monkeypatch.setattr(watch, "threading", SimpleNamespace(Thread=Thread))
+        self.slow = False
+
+        def thread(target: Callable[[Any], None], args: tuple[Any], daemon: bool) -> SimpleNamespace:
+            """Return a thread that does its work at once."""
+            assert daemon
+            return SimpleNamespace(start=lambda: target(*args), is_alive=lambda: self.slow)
+
+        monkeypatch.setattr(watch, "threading", SimpleNamespace(Thread=thread))
         (path / "base").mkdir()
         words = [str(path / "base"), "--port", "1", "--stop", "4", "--key", "k", "--kept", str(path / "kept.json")]
         self.load = watch.Load(watch.parse([*words, *more]))
 
     def look(self, now: float, available: float, free: float | None = None, swap: float = 0) -> str:
-        self.now = now
-        sizes = {
-            "MemTotal": 100.0,
-            "MemFree": available if free is None else free,
-            "MemAvailable": available,
-            "SwapFree": swap,
-        }
-        lines = "".join(f"{name}: {int(gib * 2**20)} kB\n" for name, gib in sizes.items())
+        """Look once at memory of these GiB; return what comes of it."""
+        self.now, dropped = now, len(self.dropped)
+        sizes = {"MemTotal": 100, "MemFree": available if free is None else free, "MemAvailable": available}
+        lines = "".join(f"{name}: {int(gib * 2**20)} kB\n" for name, gib in {**sizes, "SwapFree": swap}.items())
         (self.path / "meminfo").write_text(lines)
         self.load.look(now)
-        return str(self.load.state)
+        drops = ", drops its pages" if len(self.dropped) > dropped else ""
+        return f"{now:g} s: {self.load.state}, {available:g} GiB{drops}, next in {self.load.pause:g}"
 
-    def begin(self, phase: str, process: int = 7) -> None:
-        with self.noted.open("a") as stream:
-            stream.write(f"{process} {phase}\n")
+    def told(self, name: str) -> dict[str, Any]:
+        """Return what a file tells, without the time of day."""
+        file = self.path / name
+        told: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+        return {key: value for key, value in told.items() if key != "at"}
 
-    def told(self, name: str = "base/load.json") -> Any:
-        return json.loads((self.path / name).read_text())
+    def run(self, *steps: Any) -> list[str]:
+        """Return what comes of looks at memory, between which phases begin (a text) and other things change."""
+        lines: list[str] = []
+        for step in steps:
+            if isinstance(step, str):
+                with self.noted.open("a") as stream:
+                    stream.write(f"7 {step}\n")
+            elif isinstance(step, dict):
+                self.__dict__.update(step)
+            else:
+                lines.append(self.look(*step))
+        told, kept = self.told("base/load.json"), self.told("kept.json")
+        if not told:
+            return lines
+        said = tell(told | {"at": ""})
+        same = "kept on the node" if kept == told else f"on the node: {kept}"
+        figures = [f"{name} {value}" for name, value in told.items() if value and name not in ("phases", "said")]
+        peaks = [f"{name} {', '.join(map(str, peak.values()))}" for name, peak in told["phases"].items()]
+        return [*lines, ", ".join(figures), "; ".join(peaks), f"proven: {said.proven}, {said.message}", same]
 
 
-@pytest.fixture
-def node(watch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    return Node(watch, tmp_path, monkeypatch)
+def every_half_second(*available: float, swap: Sequence[float] = ()) -> list[Any]:
+    return ["weights", *((n / 2, gib, None, swap[n] if swap else 0) for n, gib in enumerate(available))]
+
+
+READY = {"status": 200}
+GRAPHS: list[Any] = ["graphs", (2, 20), "graphs", (3, 18), READY, (9, 19)]
+BARE = {"state": "ended", "key": "k"}
+COUNTED = BARE | {"times": 2, "before_gib": 1}
+# Options of the watch, what the node keeps of an earlier load, and what happens one after the other
+CASES: dict[str, tuple[tuple[str, ...], Any, list[Any]]] = {
+    "a load": (
+        (),
+        None,
+        [
+            (0, 90), "weights", (10, 40, 35), (20, 50), "caches", (21, 30), {"compilers": [0.01, 2.5]}, (25, 10),
+            {"compilers": [], "status": 503}, (30, 20), READY, (40, 25),
+        ],
+    ),
+    "caches": ((), None, ["weights", (0, 50), "caches", (1, 49), *GRAPHS]),
+    # On an H200 they took less than half a second (2026-11-30).
+    "caches between two looks": ((), None, ["weights", (0, 50), "caches", *GRAPHS]),
+    # At the end, caches hold less than is free.
+    "a full page cache": ((), None, [*((now, 60, free) for now, free in enumerate((60, 9, 9, 9, 30, 9))), (9, 9.5, 9)]),
+    "a page cache that is not dropped in time": ((), None, [{"slow": True}, (0, 60, 9), (3, 60, 9), (6, 60, 9)]),
+    **{
+        f"{name}: {available}": ((), None, every_half_second(*available))
+        for name, available in (
+            ("little memory", (4, 3, 3, 3, 3)),
+            ("little memory twice", (4, 3, 3, 50, 3.9)),
+            ("little memory for a moment", (4, 3, 3, 5, 4)),
+            ("just enough", (50, 4, 4, 4, 4)),
+            ("none in less than 1.5 seconds", (9, 6, 4.5, 3)),
+            ("falling slowly", (5, 3.9, 3.8, 3.7)),
+        )
+    },
+    **{
+        f"ended after {before}": ((), before, [(0, 2), (2, 2)])
+        for before in (COUNTED, COUNTED | {"key": "other"}, {"state": "ready", "key": "k"}, BARE, [])
+    },
+    # Swap that no plan has is not for this load.
+    **{
+        f"{planned} GiB of swap planned, {swap} free": (
+            ("--swap", str(planned)),
+            None,
+            every_half_second(*[1] * len(swap), swap=swap),
+        )
+        for planned, swap in (
+            (48, (60, 50, 12, 3.1, 3.1, 3.1)),
+            (48, (60, 50, 12, 2.9, 2.9, 2.9, 2.9)),
+            (48, (48, 20, 3.1, 2.9, 2.9, 2.9, 2.9)),
+            (0, (60, 60, 60, 60)),
+            (2, (60, 60, 60, 60)),
+        )
+    },
+    "an answer while memory is low": ((), None, [(0, 4.5), READY, (4, 3.9), (5, 3.9), (5.1, 50), (5.2, 50)]),
+    "much, then little": ((), None, [(0, 50), (1, 16), (2, 15), (3, 50)]),
+    "ready": ((), None, [READY, (0, 1), (5, 1), (10, 1)]),
+}  # fmt: skip
+
+
+def test_looks_at_loads_and_what_is_told_are_those_that_are_stored(
+    watch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MAX_JOBS", raising=False)
+    found = {}
+    for number, (name, (more, before, steps)) in enumerate(CASES.items()):
+        path = tmp_path / str(number)
+        path.mkdir()
+        if before is not None:
+            (path / "kept.json").write_text(json.dumps(before))
+        found[name] = Node(watch, path, monkeypatch, *more).run(*steps)
+    compare("watched_loads", found)
 
 
 @pytest.fixture
@@ -168,153 +247,14 @@ def test_weights_of_another_process_are_no_draft(watch: Any) -> None:
     assert watch.last_phase("1 weights\n1 caches\n2 weights\n") == "weights"
 
 
-def test_the_most_memory_of_each_phase_is_kept_beside_nccl_s_files_and_on_the_node(node: Node) -> None:
-    node.look(0, 90)
-    node.begin("weights")
-    node.look(10, 40, 35)
-    assert node.told()["phases"]["weights"] == {"seconds": 10, "taken_gib": 60, "cached_gib": 5}
-    node.look(20, 50)
-    node.begin("caches")
-    node.look(21, 30)
-    node.compilers = [0.01, 2.5]
-    node.look(25, 10)
-    node.compilers, node.status = [], 503
-    node.look(30, 20)
-    assert not (node.path / "kept.json").exists()
-    node.status = 200
-    assert node.look(40, 25) == "ready"
-    told = node.told("kept.json")
-    assert told == node.told()
-    taken = {name: peak["taken_gib"] for name, peak in told["phases"].items()}
-    assert taken == {"start": 10, "weights": 60, "caches": 70, "compile": 90, "warm-up": 80}
-    assert (told["state"], told["key"], told["before_gib"], told["seconds"]) == ("ready", "k", 10, 40)
-    assert (told["graphs_gib"], told["compiler_gib"], told["compilers_gib"]) == (0, 2.5, 2.51)
-    said = tell(told)
-    assert said.proven and "90.0 of the node's 100.0 GiB were taken at most, in the phase compile" in said.message
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_caches_that_were_allocated_between_two_looks_do_not_count_as_graphs(node: Node, seen: bool) -> None:
-    """On an H200 they took less than half a second (2026-11-30)."""
-    for now, phase, available in ((0, "weights", 50), (1, "caches", 49), (2, "graphs", 20), (3, "graphs", 18)):
-        node.begin(phase)
-        if seen or phase != "caches":
-            node.look(now, available)
-    node.status = 200
-    node.look(9, 19)
-    taken = {name: peak["taken_gib"] for name, peak in node.told("kept.json")["phases"].items()}
-    assert taken == {"weights": 50, "caches": 80, "graphs": 82}
-
-
-def test_full_caches_are_dropped_first_and_not_all_the_time(node: Node) -> None:
-    said = [node.look(now, 60, free) for now, free in ((0, 60), (1, 9), (2, 9), (3, 9), (4, 30), (5, 9))]
-    assert node.dropped == [1, 3, 5] and set(said) == {"loads"}
-    # Nothing can be dropped where caches hold less than is free.
-    node.look(9, 9.5, 9)
-    assert node.dropped == [1, 3, 5]
-
-
-@pytest.mark.parametrize(
-    ("available", "states"),
-    [
-        ((4, 3, 3, 3, 3), "loads loads loads loads ended"),
-        ((4, 3, 3, 50, 3.9), "loads loads loads loads ended"),
-        ((4, 3, 3, 5, 4), "loads loads loads loads loads"),
-        ((50, 4, 4, 4, 4), "loads loads loads loads loads"),
-        # All would be gone in less than 1.5 seconds.
-        ((9, 6, 4.5, 3), "loads loads loads ended"),
-        ((5, 3.9, 3.8, 3.7), "loads loads loads loads"),
-    ],
-)
-def test_a_load_is_ended_after_its_pages_were_dropped_if_little_memory_lasts_or_soon_none_is_left(
-    available: tuple[float, ...], states: str, node: Node
+def test_a_directory_that_cannot_be_written_ends_no_watch(
+    watch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.begin("weights")
-    assert " ".join(node.look(number / 2, gib) for number, gib in enumerate(available)) == states
-    low = [number / 2 for number, gib in enumerate(available) if gib < 4]
-    assert node.dropped == low[:1]
-    if states.endswith("ended"):
-        told = tell(node.told())
-        assert not told.proven and node.told("kept.json")["state"] == "ended"
-        assert told.message.startswith("the load was ended in its phase weights before the node froze: 3.")
-
-
-@pytest.mark.parametrize(
-    ("before", "times"),
-    [
-        (None, 1),
-        ({"state": "ended", "key": "k", "times": 2, "before_gib": 1}, 3),
-        ({"state": "ended", "key": "other", "times": 2, "before_gib": 1}, 1),
-        ({"state": "ready", "key": "k"}, 1),
-        ({"state": "ended", "key": "k"}, 1),
-        ([], 1),
-    ],
-)
-def test_loads_that_are_ended_in_a_row_are_counted(before: Any, times: int, node: Node) -> None:
-    if before is not None:
-        (node.path / "kept.json").write_text(json.dumps(before))
-    for now in (0.0, 2.0):
-        node.look(now, 2)
-    assert node.told("kept.json")["times"] == node.told()["times"] == times
-
-
-@pytest.mark.parametrize(
-    ("planned", "swap", "states"),
-    [
-        # Available memory is 1 GiB, and less than 4 ends a load.
-        (48, (60, 50, 12, 3.1, 3.1, 3.1), "loads loads loads loads loads loads"),
-        (48, (60, 50, 12, 2.9, 2.9, 2.9, 2.9), "loads loads loads ended ended ended ended"),
-        (48, (48, 20, 3.1, 2.9, 2.9, 2.9, 2.9), "loads loads loads loads loads loads ended"),
-        # Swap that no plan has is not for this load.
-        (0, (60, 60, 60, 60), "loads loads loads ended"),
-        (2, (60, 60, 60, 60), "loads loads loads ended"),
-    ],
-)
-def test_a_load_may_use_the_swap_that_the_plan_wants(
-    planned: float, swap: tuple[float, ...], states: str, watch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = Node(watch, tmp_path, monkeypatch, "--swap", str(planned))
-    node.begin("weights")
-    assert " ".join(node.look(number / 2, 1, swap=gib) for number, gib in enumerate(swap)) == states
-    assert node.dropped[:1] == [0]
-    if planned == 48:
-        assert node.told()["swapped_gib"] == pytest.approx(48 - min(swap), abs=0.3)
-        ended = states.endswith("ended")
-        assert ("and 2.9 of the planned swap. Let SGLang" in node.told()["said"]) is ended
-        assert "GiB were swapped out" in tell(node.told()).message
-
-
-def test_nobody_waits_for_an_answer_while_memory_is_low(node: Node) -> None:
-    node.look(0, 4.5)
-    node.status = 200
-    assert [node.look(now, gib) for now, gib in ((4, 3.9), (5, 3.9), (5.1, 50))] == ["loads"] * 3
-    assert node.look(5.2, 50) == "ready"
-
-
-def test_little_memory_is_looked_at_more_often(node: Node, watch: Any) -> None:
-    pauses = []
-    for now, gib in ((0, 50), (1, 16), (2, 15), (3, 50)):
-        node.look(now, gib)
-        pauses.append(node.load.pause)
-    assert pauses == [watch.EVERY, watch.EVERY, watch.SOON, watch.EVERY]
-
-
-def test_pages_are_not_dropped_twice_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Thread, "is_alive", lambda _self: True)
-    for now in (0, 3, 6):
-        node.look(now, 60, 9)
-    assert node.dropped == [0]
-
-
-def test_a_server_that_is_ready_is_left_to_the_guard_of_the_group(node: Node) -> None:
-    node.status = 200
-    assert [node.look(now, 1) for now in (0, 5, 10)] == ["ready"] * 3
-
-
-def test_a_directory_that_cannot_be_written_ends_no_watch(node: Node) -> None:
-    (node.path / "base").rmdir()
-    (node.path / "base").touch()
-    assert [node.look(now, 2) for now in (0.0, 2.0)] == ["loads", "ended"]
+    node = Node(watch, tmp_path, monkeypatch)
+    (tmp_path / "base").rmdir()
+    (tmp_path / "base").touch()
+    node.run((0, 2), (2, 2))
+    assert node.load.state == "ended"
 
 
 def test_the_watch_outlives_readings_that_fail_and_ends_with_its_server(
