@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action im
 from cabling_samples import cable, facts
 from preflight_samples import GOOD
 from ring_samples import cabled
+from stored import compare
 
 OPTIONS: dict[str, Any] = {
     "nodes": [],
@@ -36,50 +37,55 @@ ACTION: Any = SimpleNamespace(_loader=DataLoader())
 MADE = GOOD["kubernetes"] | {"settings": DEFAULTS | {"secrets-encryption": "true"}}
 
 
-def reported(hostvars: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    """Return the result for a play over ``control``, whose facts are good except for ``facts``."""
-    read = {"gb10_preflight": copy.deepcopy(GOOD) | facts}
-    variables = {"control": {"ansible_facts": read, "ansible_host": "192.168.10.1"} | hostvars}
-    result: dict[str, Any] = ActionModule.act(
-        ACTION, OPTIONS, {"hostvars": variables, "ansible_play_hosts_all": ["control"], "groups": {}}
-    )
+def reported(hostvars: dict[str, Any], facts: dict[str, Any], name: str = "control", **options: Any) -> dict[str, Any]:
+    """Return the result for a play over one server, whose facts are good except for ``facts``."""
+    variables = {name: {"ansible_facts": {"gb10_preflight": copy.deepcopy(GOOD) | facts}} | hostvars}
+    task_vars = {"hostvars": variables, "ansible_play_hosts_all": [name], "groups": {}}
+    result: dict[str, Any] = ActionModule.act(ACTION, OPTIONS | {"servers": [name]} | options, task_vars)
     return result
 
 
-def rules(result: dict[str, Any]) -> list[str]:
-    return [finding["rule"] for finding in result["findings"] if finding["where"] == "control"]
+HERE = {"ansible_host": "192.168.10.1"}
+UNREAD = HERE | {"ansible_facts": {}}
+REGISTRY = {"listeners": [{"port": 5001, "process": "registry"}]}
+# Variables of a host, its facts, and options
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "good": (HERE, {}, {}),
+    "unread": (UNREAD, {}, {}),
+    "unread, only compared": (UNREAD, {}, {"refuse": False}),
+    "not root": (HERE, {"user": {"uid": 1000, "name": "nvidia", "sudo_from": None}}, {}),
+    "a name instead of an address": ({"ansible_host": "control.local"}, {}, {}),
+    "a name and no address": ({}, {}, {"name": "control.local"}),
+    "a name for the API": (HERE | {"k3s_api_host": "api.local"}, {}, {}),
+    "no version": (HERE | {"k3s_version": "latest"}, {}, {}),
+    "no such interface": (HERE | {"gb10_management_interface": "eth7"}, {}, {}),
+    "cgroup v1": (HERE, {"cgroup_version": 1}, {}),
+    "cgroup v1, wanted": (HERE | {"k3s_kubelet_args": ["fail-cgroupv1=false"]}, {"cgroup_version": 1}, {}),
+    "another network": (HERE | {"gb10_cluster_cidr": "10.52.0.0/16"}, {"kubernetes": MADE}, {}),
+    "a registry in the way": (HERE | {"k3s_embedded_registry": "yes"}, REGISTRY, {}),
+    "a registry beside": (HERE | {"k3s_embedded_registry": "no"}, REGISTRY, {}),
+    "a name, existing cluster": ({"ansible_host": "control.local"}, {}, {"provider": "existing"}),
+    "a wrong clock, existing cluster": (HERE, {"clock_offset_s": 1000.0}, {"provider": "existing"}),
+}
 
 
-def test_errors_are_returned_without_a_failure_where_they_are_only_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    unread: dict[str, Any] = {"ansible_facts": {}}
-    assert reported(unread)["failed"]
-    monkeypatch.setitem(OPTIONS, "refuse", False)
-    assert (reported(unread)["failed"], rules(reported(unread))) == (False, ["preflight.host.unread"])
-
-
-def test_a_server_that_was_read() -> None:
-    assert rules(reported({})) == []
-
-
-@pytest.mark.parametrize(
-    ("hostvars", "facts", "rule"),
-    [
-        ({"ansible_facts": {}}, {}, "preflight.host.unread"),
-        ({}, {"user": {"uid": 1000, "name": "nvidia", "sudo_from": None}}, "preflight.user.not_root"),
-        ({"ansible_host": "control.local"}, {}, "preflight.kubernetes.api_name"),
-        ({"k3s_api_host": "api.local"}, {}, "preflight.kubernetes.api_name"),
-        ({"k3s_version": "latest"}, {}, "preflight.kubernetes.version_invalid"),
-        ({"gb10_management_interface": "eth7"}, {}, "preflight.network.management_missing"),
-        ({}, {"cgroup_version": 1}, "preflight.cgroup.v1"),
-        ({"gb10_cluster_cidr": "10.52.0.0/16"}, {"kubernetes": MADE}, "preflight.kubernetes.fixed"),
-    ],
-)
-def test_what_stops_the_run(hostvars: dict[str, Any], facts: dict[str, Any], rule: str) -> None:
-    result = reported(hostvars, **facts)
-    assert (rules(result), result["failed"]) == ([rule], True)
-    assert result["msg"].startswith("Not ready; nothing was changed.")
-    assert f"[{rule}]" in held(refusal(result))
-    assert {finding["layer"] for finding in result["findings"]} >= {rule.split(".")[1]}
+def test_reports_are_those_that_are_stored() -> None:
+    found = {}
+    for name, (hostvars, read, options) in CASES.items():
+        result = reported(hostvars, read, **options)
+        errors = [one["rule"] for one in result["findings"] if one["severity"] == "error"]
+        assert not result["failed"] or all(f"[{rule}]" in held(refusal(result)) for rule in errors)
+        layers = ", ".join(sorted({one["layer"] for one in result["findings"]}))
+        found[name] = [
+            f"{result['msg'].splitlines()[0]} failed: {result['failed']}, layers: {layers}",
+            # What belongs to no host is the same for all.
+            *(
+                f"{one['severity']} {one['rule']} {one['where']}: {one['key']} = {one['value']!r}"
+                for one in result["findings"]
+                if one["where"] or not found
+            ),
+        ]
+    compare("preflight_reports", found)
 
 
 @pytest.mark.parametrize("path", ["file/config", "directory/config", "directory/new/config"])
@@ -88,55 +94,23 @@ def test_a_kubeconfig_that_cannot_be_written_is_found_before_k3s_is_started(
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "directory").mkdir()
-    monkeypatch.setitem(OPTIONS, "kubeconfig", str(tmp_path / path))
 
-    def found() -> list[str]:
-        return [finding["rule"] for finding in reported({})["findings"] if finding["key"] == "gb10_kubeconfig"]
+    def found(**options: Any) -> list[str]:
+        findings = reported(HERE, {}, kubeconfig=str(tmp_path / path), **options)["findings"]
+        return [finding["rule"] for finding in findings if finding["key"] == "gb10_kubeconfig"]
 
     if path.startswith("directory"):
         assert found() == []
         # Root may do everything.
         monkeypatch.setattr(preflight_report.os, "access", lambda place, mode: mode == os.F_OK and Path(place).exists())
     assert found() == ["preflight.controller.kubeconfig"]
-    monkeypatch.setitem(OPTIONS, "provider", "existing")
-    assert found() == []
+    assert found(provider="existing") == []
 
 
-def test_the_name_of_the_first_server_is_the_api_if_it_has_no_address() -> None:
-    read = {"gb10_preflight": copy.deepcopy(GOOD)}
-    name, options = "control.local", OPTIONS | {"servers": ["control.local"]}
-    variables = {name: {"ansible_facts": read}}
-    task_vars = {"hostvars": variables, "ansible_play_hosts_all": [name], "groups": {}}
-    result: dict[str, Any] = ActionModule.act(ACTION, options, task_vars)
-    assert [finding["rule"] for finding in result["findings"] if finding["where"]] == ["preflight.kubernetes.api_name"]
-
-
-def test_the_kubelet_s_arguments_of_the_host_count() -> None:
-    assert rules(reported({"k3s_kubelet_args": ["fail-cgroupv1=false"]}, cgroup_version=1)) == []
-
-
-@pytest.mark.parametrize(("registry", "found"), [("yes", ["preflight.port.in_use"]), ("no", [])])
-def test_the_embedded_registry_needs_its_port(registry: str, found: list[str]) -> None:
-    taken = [{"port": 5001, "process": "registry"}]
-    assert rules(reported({"k3s_embedded_registry": registry}, listeners=taken)) == found
-
-
-def test_rules_about_k3s_do_not_apply_to_an_existing_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {"ansible_host": "control.local"}
-    assert rules(reported(variables)) == ["preflight.kubernetes.api_name"]
-    monkeypatch.setitem(OPTIONS, "provider", "existing")
-    assert rules(reported(variables)) == []
-    skewed = reported(variables, clock_offset_s=1000.0)
-    assert rules(skewed) == ["preflight.time.skew"]
-
-
-def test_the_facts_of_all_hosts_are_written_also_if_a_finding_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_facts_of_all_hosts_are_written_also_if_a_finding_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "doctor.yml"
-    monkeypatch.setitem(OPTIONS, "doctor", str(file))
-    result = reported({"k3s_version": "latest"})
-    assert (rules(result), result["failed"]) == (["preflight.kubernetes.version_invalid"], False)
+    result = reported(HERE | {"k3s_version": "latest"}, {}, doctor=str(file))
+    assert not result["failed"]
     assert str(file) in result["msg"]
     text = file.read_text(encoding="utf-8")
     assert "preflight.kubernetes.version_invalid" in text
