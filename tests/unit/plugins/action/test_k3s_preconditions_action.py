@@ -6,10 +6,10 @@ import copy
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from ansible_collections.gb10.cluster.plugins.action.k3s_preconditions import ActionModule
 from ansible_collections.gb10.cluster.plugins.module_utils._node.facts import DEFAULTS
 from preflight_samples import GOOD
+from stored import compare
 
 OPTIONS: dict[str, Any] = {
     "role": "server",
@@ -27,90 +27,64 @@ OPTIONS: dict[str, Any] = {
     "facts": {},
 }
 
-HOST = {"inventory_hostname": "spark1"}
+PATH = "/var/lib/rancher/k3s"
+DISK = {"path": PATH, "device": 1, "total_gib": 100.0, "free_gib": 50.0}
+STARTED = {"settings": DEFAULTS | {"secrets-encryption": "true"}, "kubeconfig": True}
+INSTALLED = {"kubernetes": GOOD["kubernetes"] | STARTED}
 
 
-def checked(changed: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-    """Return the result for a host whose facts are good except for ``changed``."""
-    asked: list[tuple[Any, ...]] = []
+def listening(port: int) -> dict[str, Any]:
+    return {"listeners": [{"port": port, "process": "x"}]}
+
+
+# Facts that differ from good ones, and options
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "good": ({}, {}),
+    "a small disk": ({"disks": [DISK]}, {}),
+    "read before": ({}, {"facts": GOOD | {"disks": [DISK]}}),
+    "read before, another disk": ({}, {"facts": GOOD | {"disks": [DISK | {"path": "/srv"}]}}),
+    "no time of the controller": ({}, {"controller_time": None}),
+    "started": (INSTALLED, {"settings": {"cluster-cidr": "10.42.0.0/16"}}),
+    "started, another network": (INSTALLED, {"settings": {"cluster-cidr": "10.52.0.0/16"}}),
+    "not root": ({"user": {"uid": 1000, "name": "nvidia", "sudo_from": None}}, {}),
+    "a name for the API": ({}, {"api_host": "spark1.local"}),
+    "no version": ({}, {"version": "latest"}),
+    "a port of etcd is taken": (listening(2379), {"embedded_etcd": True}),
+    "a port of etcd is taken on an agent": (listening(2379), {"role": "agent", "embedded_etcd": True}),
+    "a port of the registry is taken": (listening(5001), {"embedded_registry": True}),
+    "cgroup v1": ({"cgroup_version": 1}, {}),
+    "cgroup v1, only told": ({"cgroup_version": 1}, {"severities": {"preflight.cgroup.v1": "info"}}),
+}
+
+
+def checked(changed: dict[str, Any], **options: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return the result for a host whose facts are good except for ``changed``, and how the module was asked."""
+    asked: list[Any] = []
 
     def execute(name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         asked.append((name, arguments))
-        return {"ansible_facts": {"gb10_preflight": copy.deepcopy(GOOD) | (changed or {})}}
+        return {"ansible_facts": {"gb10_preflight": copy.deepcopy(GOOD) | changed}}
 
     action: Any = SimpleNamespace(_execute_module=execute)
-    result: dict[str, Any] = ActionModule.act(action, OPTIONS | options, HOST)
-    arguments = {"paths": ["/var/lib/rancher/k3s"], "k3s_binary": "/usr/local/bin/k3s", "controller_time": 1000.0}
-    assert asked == [("gb10.cluster.preflight_info", arguments)]
-    return result
+    return ActionModule.act(action, copy.deepcopy(OPTIONS | options), {"inventory_hostname": "spark1"}), asked
 
 
-def test_facts_that_this_run_has_read_already_are_used_if_they_are_about_the_same_disk() -> None:
-    disk = {"path": "/var/lib/rancher/k3s", "device": 1, "total_gib": 100.0, "free_gib": 50.0}
-    unread: Any = SimpleNamespace()
-    result = ActionModule.act(unread, OPTIONS | {"facts": copy.deepcopy(GOOD) | {"disks": [disk]}}, HOST)
-    assert (result["failed"], result["installed"]) == (False, False)
-    # This reads the host again.
-    checked(facts=copy.deepcopy(GOOD) | {"disks": [disk | {"path": "/srv"}]})
-
-
-def test_a_host_may_get_k3s() -> None:
-    disk = {"path": "/var/lib/rancher/k3s", "device": 1, "total_gib": 100.0, "free_gib": 50.0}
-    result = checked({"disks": [disk]})
-    assert (result["failed"], result["installed"], result["installed_version"]) == (False, False, "")
-    assert result["ansible_facts"] == {"architecture": GOOD["arch"]}
-    assert result["addresses"]["enP7s7"] == ["192.168.10.11"]
-    assert "eviction-hard=imagefs.available<4096Mi,nodefs.available<4096Mi" in result["kubelet_args"]
-    assert result["msg"] == "K3s can be installed here."
-
-
-def test_a_server_that_was_started() -> None:
-    used = DEFAULTS | {"secrets-encryption": "true"}
-    kubernetes = GOOD["kubernetes"] | {"settings": used, "kubeconfig": True}
-    result = checked({"kubernetes": kubernetes}, settings={"cluster-cidr": "10.42.0.0/16"})
-    assert (result["failed"], result["started"]) == (False, True)
-    result = checked({"kubernetes": kubernetes}, settings={"cluster-cidr": "10.52.0.0/16"})
-    assert "K3s, which was not changed" in result["msg"]
-    assert [finding["rule"] for finding in result["findings"]] == ["preflight.kubernetes.fixed"]
-
-
-@pytest.mark.parametrize(
-    ("changed", "options", "rule"),
-    [
-        ({"user": {"uid": 1000, "name": "nvidia", "sudo_from": None}}, {}, "preflight.user.not_root"),
-        ({}, {"api_host": "spark1.local"}, "preflight.kubernetes.api_name"),
-        ({}, {"version": "latest"}, "preflight.kubernetes.version_invalid"),
-        ({"listeners": [{"port": 2379, "process": "x"}]}, {"embedded_etcd": True}, "preflight.port.in_use"),
-        ({"listeners": [{"port": 5001, "process": "x"}]}, {"embedded_registry": True}, "preflight.port.in_use"),
-    ],
-)
-def test_a_host_may_not_get_k3s(changed: dict[str, Any], options: dict[str, Any], rule: str) -> None:
-    result = checked(changed, **options)
-    assert (result["failed"], [finding["rule"] for finding in result["findings"]]) == (True, [rule])
-
-
-def test_an_agent_needs_no_port_of_etcd() -> None:
-    assert checked({"listeners": [{"port": 2379, "process": "x"}]}, role="agent", embedded_etcd=True)["findings"] == []
-
-
-def test_severities_of_the_host_check() -> None:
-    told = {"preflight.cgroup.v1": "info"}
-    assert checked({"cgroup_version": 1})["failed"]
-    assert not checked({"cgroup_version": 1}, severities=told)["failed"]
+def test_the_checks_of_hosts_are_those_that_are_stored() -> None:
+    found = {}
+    for name, (changed, options) in CASES.items():
+        result, asked = checked(changed, **options)
+        known = ("failed", "installed", "started", "installed_version", "ansible_facts", "kubelet_args", "addresses")
+        found[name] = [
+            f"asks {asked}",
+            *(f"{key}: {result[key]}" for key in known if key in result and (result[key] or name == "good")),
+            result["msg"].splitlines()[0],
+            *(f"{one['severity']} {one['rule']} {one['key']} = {one['value']!r}" for one in result["findings"]),
+        ]
+    usual = found["good"]
+    found |= {name: [line for line in lines if line not in usual] for name, lines in found.items() if name != "good"}
+    compare("k3s_preconditions", found)
 
 
 def test_a_host_that_cannot_be_read_fails_with_its_own_message() -> None:
     action: Any = SimpleNamespace(_execute_module=lambda *_arguments, **_options: {"failed": True, "msg": "no python"})
-    assert ActionModule.act(action, OPTIONS, HOST) == {"failed": True, "msg": "no python"}
-
-
-def test_clocks_are_compared_only_with_the_controller_s_time() -> None:
-    seen: list[dict[str, Any]] = []
-
-    def execute(_name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        seen.append(arguments)
-        return {"ansible_facts": {"gb10_preflight": copy.deepcopy(GOOD)}}
-
-    action: Any = SimpleNamespace(_execute_module=execute)
-    ActionModule.act(action, OPTIONS | {"controller_time": None}, HOST)
-    assert "controller_time" not in seen[0]
+    assert ActionModule.act(action, OPTIONS, {}) == {"failed": True, "msg": "no python"}
