@@ -3,7 +3,7 @@
 """Test every form of NCCL's statements, every log format and every cause; cases.txt has the expected results.
 
 A case is ``### what it shows``, ``=== verdict class evidence version pass|fail channels [cause]`` and its log; ``~`` is
-a blank inside a word. In NCCL's own files, an excerpt proves nothing: see test_nccl_starts.
+a blank inside a word. In NCCL's own files, an excerpt proves nothing: see test_nccl_judged.
 """
 
 import io
