@@ -23,7 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import HTTPException
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -329,7 +328,7 @@ def serve_metrics(
     answers: Answers | None = None,
     health: Health | None = None,
     load: Load | None = None,
-) -> ThreadingHTTPServer:
+) -> None:
     """Answer Prometheus, the kubelet's probes and the supervisor in threads of their own."""
 
     def page(path: str) -> tuple[int, str]:
@@ -345,7 +344,7 @@ def serve_metrics(
         text = "".join(part.text for part in (*watched, answers, health, load) if part)
         return 200 if states[path] else 503, text if states[path] and path == "/metrics" else ""
 
-    return api.serve_pages(gate.metrics_port, page)
+    api.serve_pages(gate.metrics_port, page)
 
 
 def repeat(files: NcclFiles) -> None:

@@ -101,10 +101,10 @@ class Server:
 
 def page_of(monkeypatch: pytest.MonkeyPatch, gate: sidecar.Gate, *parts: Any, **more: Any) -> Callable[[str], Any]:
     """Return the function that answers for the sidecar's pages, without a server."""
-    pages: list[Callable[[str], Any]] = []
-    monkeypatch.setattr(sidecar.api, "serve_pages", lambda _port, page: pages.append(page))
+    pages: dict[int, Callable[[str], Any]] = {}
+    monkeypatch.setattr(sidecar.api, "serve_pages", pages.__setitem__)
     sidecar.serve_metrics(gate, *parts, **more)
-    return pages[0]
+    return pages[gate.metrics_port]
 
 
 class Rank:

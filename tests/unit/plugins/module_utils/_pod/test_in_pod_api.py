@@ -29,7 +29,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._pod.api import (
 from gate_rank import Server
 
 
-def test_a_request_has_the_newest_token_its_body_and_its_media_type(server: Server, tmp_path: Path) -> None:
+def test_a_request_has_the_newest_token_its_body_and_its_media_type(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = InPodApi("s", 7, tmp_path)
     assert (server.trusted, client.now) == ({"cafile": str(tmp_path / "ca.crt")}, 0)
     server.answer = lambda _path: b'{"kind": "Pod"}'
@@ -40,6 +42,9 @@ def test_a_request_has_the_newest_token_its_body_and_its_media_type(server: Serv
     assert server.requests[0].full_url == "https://[fd00::1]:6443/api/v1/namespaces/s/pods/g-0-0"
     assert [one.get_header("Authorization") for one in server.requests] == ["Bearer first", "Bearer second"]
     assert set(server.timeouts) == {7}
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.43.0.1")
+    InPodApi("s", 7, tmp_path).call("GET", "/x")
+    assert server.requests[2].full_url == "https://10.43.0.1:6443/x"
     # The clock is the API server's.
     assert timestamp(client.now) == "2026-11-22T12:00:00Z"
 

@@ -303,19 +303,14 @@ def test_the_tokens_of_all_lines_are_added(answer: Any, tokens: float | None, mo
     assert gate.tokens(9) == tokens
 
 
-def of_rank(rank: Rank, number: int, pods: tuple[str, ...], pod: Callable[[str], Any]) -> sidecar.Watch:
-    rank.api.pod = pod  # type: ignore[method-assign]
-    gate = replace(rank.watch.gate, rank=number, pods=pods)
-    rank.watch = sidecar.Watch(gate, NcclFiles(rank.logs), rank.api)  # type: ignore[arg-type]
-    return rank.watch
-
-
 @pytest.mark.parametrize(("number", "probes", "questions"), [(0, 1, ["g-1-0", "port 9"]), (1, 0, [])])
 def test_only_the_head_asks_the_other_ranks_and_its_server(
     number: int, probes: int, questions: list[str], rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    of_rank(rank, number, ("g-0-0", "g-1-0"), lambda name: (asked.append(name), {"metadata": {}})[1])
+    monkeypatch.setattr(rank.api, "pod", lambda name: (asked.append(name), {"metadata": {}})[1])
+    gate_of_rank = replace(rank.watch.gate, rank=number)
+    rank.watch = sidecar.Watch(gate_of_rank, NcclFiles(rank.logs), rank.api)  # type: ignore[arg-type]
     monkeypatch.setattr(gate, "tokens", lambda port: asked.append(f"port {port}"))
     rank.nccl("1", lines=4)
     assert rank.step() == "NotProven"
