@@ -29,6 +29,7 @@ LINKS = {
 }
 ROUTES = """\
 default via 10.99.0.1 dev mgmt0 proto static metric 102
+default via 10.98.0.1 dev wlan0
 10.100.0.0/24 dev enp1s0f0v0 proto kernel scope link
 
 blackhole 10.9.0.0/16 proto static
@@ -38,6 +39,7 @@ local 10.99.0.11 dev mgmt0 table local
 """
 LATER = """\
 default via 192.168.177.1 dev enp1s0f0v0 proto dhcp
+default via 10.98.0.1 dev wlan0
 default via 10.0.0.1 dev wlan0
 1.2.3.0/24 dev x
 """

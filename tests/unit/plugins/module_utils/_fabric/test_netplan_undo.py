@@ -263,15 +263,6 @@ def test_each_scenario_is_as_stored(
     stored.compare("netplan_undo", found)
 
 
-@pytest.mark.parametrize("error", [system.HostError("refused"), OSError(28, "full")])
-def test_a_step_of_the_end_that_fails_is_told(error: Exception) -> None:
-    def fail() -> None:
-        raise error
-
-    assert len(netplan_undo.tried(fail)) == 1
-    assert netplan_undo.tried(lambda: None) == []
-
-
 LISTS = '{"id": "x", "what": "", "timeout": 1, "files": {}, "links": [], "sysctls": {}}'
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 PFC = "prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:on \n"
+ONLY_3 = "prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off"
 WANTED = Qos(frozenset([3]), {26: 3, 48: 6})
 UNTOUCHED = Qos(frozenset(), {26: None, 48: None})
 CLASS = st.integers(0, 7)
@@ -40,15 +41,6 @@ def test_the_output_of_dcb_is_parsed() -> None:
     assert qos.parse_dscp("") == {}
 
 
-def test_an_untouched_port_takes_three_commands() -> None:
-    assert [" ".join(command) for command in qos.steps("p0", UNTOUCHED, WANTED)] == [
-        "dcb pfc set dev p0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off",
-        "dcb app replace dev p0 dscp-prio 26:3",
-        "dcb app replace dev p0 dscp-prio 48:6",
-    ]
-    assert qos.steps("p0", WANTED, WANTED) == []
-
-
 @given(before=STATES, wanted=STATES)
 def test_any_state_is_reached_and_left_again(before: Qos, wanted: Qos) -> None:
     reached = run(before, qos.steps("p0", before, wanted))
@@ -71,6 +63,12 @@ def test_the_configuration_keeps_what_was_before(before: Qos) -> None:
         (Qos(frozenset(), {26: None}), Qos(frozenset(), {26: 0}), ["dcb app replace dev p0 dscp-prio 26:0"]),
         (Qos(frozenset(), {26: 0}), Qos(frozenset(), {26: None}), ["dcb app del dev p0 dscp-prio 26:0"]),
         (Qos(frozenset(), {}), Qos(frozenset(), {26: None}), []),
+        (WANTED, WANTED, []),
+        (
+            UNTOUCHED,
+            WANTED,
+            [f"dcb pfc set dev p0 {ONLY_3}", *(f"dcb app replace dev p0 dscp-prio {x}" for x in ("26:3", "48:6"))],
+        ),
     ],
 )
 def test_the_command_for_each_change_of_a_dscp(now: Qos, wanted: Qos, commands: list[str]) -> None:
@@ -100,7 +98,7 @@ def test_at_boot_every_port_gets_its_classes_and_a_failure_stops_none(
     assert ran == [
         "dcb pfc show dev p0 prio-pfc",
         "dcb -N app show dev p0 dscp-prio",
-        "dcb pfc set dev p0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off",
+        f"dcb pfc set dev p0 {ONLY_3}",
         "dcb app replace dev p0 dscp-prio 48:6",
     ]
     assert waited == [60, 60]
