@@ -114,10 +114,22 @@ class Daemon:
 
 OTHER = interface(PORT, "Station", mac="48:b0:2d:00:03:00")
 SWITCH = interface(PORT, "Bridge", "Router")
+
+
+def heard(*told: dict[str, Any]) -> Step:
+    return {"runs": True, "table": [], "heard": [*told]}
+
+
 CASES: dict[str, list[Step]] = {
     **{f"MTU {largest} passes": [{"largest": largest}] for largest in (9000, 1500, 1000)},
     # An announcement counts only where nobody answers.
     "announcements": [{"runs": True, "heard": [OTHER]}, {"table": []}],
+    "a switch, and a host": [heard(SWITCH, interface("eth0", "Station"))],
+    "the MAC of a host's port": [heard(interface(PORT, "Station", mac="48:B0:2D:00:04:00"))],
+    "an own VF": [heard(interface(PORT, "Bridge", mac="02:00:00:00:01:00", port="enp1s0f0v0"))],
+    "the VF of a switch after its port": [
+        heard(SWITCH, interface(PORT, "Bridge", mac="02:00:00:00:01:01", port="enp1s0v1"))
+    ],
     "a switch": [{"runs": True, "heard": [SWITCH]}, {"switches": False}],
     "an lldpd that does not run": [{"installed": True, "heard": [SWITCH]}, {"switches": False}],
     "no ping": [{"broken": True, "required": True}, {"required": False}],
@@ -128,29 +140,6 @@ CASES: dict[str, list[Step]] = {
 
 def test_each_look(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     play("cabling_info", cabling_info, CASES, Host, capsys, tmp_path)
-
-
-OWN = "02:00:00:00:01:00"
-
-
-@pytest.mark.parametrize(
-    ("heard", "told"),
-    [
-        (
-            [SWITCH, interface("eth0", "Station")],
-            {PORT: {"macs": [], "switch": "crs812", "switch_port": "uplink 1"}, "eth0": {"macs": []}},
-        ),
-        ([interface(PORT, "Station", mac="48:B0:2D:00:02:00")], {PORT: {"macs": ["48:b0:2d:00:02:00"]}}),
-        ([interface(PORT, "Bridge", mac=OWN, port="enp1s0f0v0")], {}),
-        (
-            [interface("p", "Bridge"), interface("p", "Bridge", mac="02:00:00:00:01:01", port="enp1s0v1")],
-            {"p": {"macs": ["02:00:00:00:01:01"], "switch": "crs812", "switch_port": "uplink 1"}},
-        ),
-    ],
-    ids=["a switch, and a host", "the MAC of a host's port", "an own VF", "the VF of a switch after its port"],
-)
-def test_what_an_announcement_tells(heard: list[dict[str, Any]], told: dict[str, Any]) -> None:
-    assert parse_lldp(json.dumps({"lldp": [{"interface": heard}]}), {OWN}) == told
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"lldp": []}', '{"lldp": [{}]}'])

@@ -38,6 +38,7 @@ ANSWERS: dict[str, Json] = {
     "/version": {"gitVersion": "v1.34.2"},
     "/apis": {"groups": [{"name": name} for name in GROUPS]},
     "/apis/apps/v1/daemonsets": listed("DaemonSet", daemon("kube-multus-ds")),
+    "/apis/sriovnetwork.openshift.io/v1/sriovnetworknodepolicies": listed("SriovNetworkNodePolicy"),
     CLASSES: listed("RuntimeClass", {"metadata": {"name": "nvidia"}}),
     "/apis/storage.k8s.io/v1/storageclasses": listed("StorageClass", STORAGE),
     "/apis/networking.k8s.io/v1/ingressclasses": listed("IngressClass"),
@@ -49,59 +50,54 @@ ANSWERS: dict[str, Json] = {
 
 
 class Api(FakeApi):
-    """A cluster; the requests for the paths of ``refused`` are answered with this status."""
+    """A cluster with answers by path; the requests for the paths of ``refused`` are answered with this status."""
 
     def __init__(self, _place: Path, patch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.options = {"kubeconfig": "/k", "context": "theirs", "namespace": "models"}
         self.refused: dict[str, int] = {}
+        vars(self).update(ANSWERS)
         self.install(patch)
 
     def request(self, method: str, path: str, **options: Any) -> Response:
         errors = {path: kubernetes.client.ApiException(status=code, reason="No") for path, code in self.refused.items()}
-        self.objects = ANSWERS | errors
+        self.objects = {path: answer for path, answer in vars(self).items() if path.startswith("/")} | errors
         return super().request(method, path, **options)
 
 
+OLD = {"metadata": {"name": "old", "annotations": {"storageclass.beta.kubernetes.io/is-default-class": "true"}}}
+POLICY_SPECS = ({"numVfs": 4}, {"numVfs": 4, "externallyManaged": True}, {"numVfs": 0}, {})
+SRIOV = [{"metadata": {"name": f"p{number}"}, "spec": spec} for number, spec in enumerate(POLICY_SPECS)]
+DISTRIBUTIONS: dict[str, tuple[str, Json]] = {
+    "K3s": ("v1.36.4+k3s1", {}),
+    "RKE2": ("v1.36.4+rke2r1", {}),
+    "k0s": ("v1.36.4+k0s.0", {}),
+    "MicroK8s": ("v1.36.4", {"labels": {"microk8s.io/cluster": "true"}}),
+    "EKS": ("v1.33.1-eks-7f9249a", {}),
+    "OpenShift": ("v1.31.0", {"labels": {"node.openshift.io/os_id": "rhel"}}),
+    "AKS": ("v1.31.0", {"labels": {"kubernetes.azure.com/cluster": "MC_x"}}),
+    "kubeadm by a label": ("v1.36.1", {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}),
+    "unknown": ("v1.31.0", {}),
+}
 CASES: dict[str, list[Step]] = {
     "all may be read": [{}],
     "some may not be read, and some are absent": [
         {"refused": {NODES: 403, CLASSES: 403, SPACE: 404, POLICIES: 404, NICS: 403}}
     ],
     "the version can't be read": [{"refused": {"/version": 500}}],
+    "policies and an old class": [
+        {
+            "/apis": {"groups": [{"name": name} for name in (*GROUPS, "sriovnetwork.openshift.io")]},
+            "/apis/sriovnetwork.openshift.io/v1/sriovnetworknodepolicies": listed("SriovNetworkNodePolicy", *SRIOV),
+            "/apis/storage.k8s.io/v1/storageclasses": listed("StorageClass", OLD),
+        }
+    ],
+    **{
+        name: [{"/version": {"gitVersion": version}, NODES: listed("Node", {"metadata": {"name": "a", **meta}})}]
+        for name, (version, meta) in DISTRIBUTIONS.items()
+    },
 }
 
 
 def test_each_cluster(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     play("existing_cluster_info", survey, CASES, Api, capsys, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("version", "node", "name"),
-    [
-        ("v1.36.4+k3s1", {}, "K3s"),
-        ("v1.36.4+rke2r1", {}, "RKE2"),
-        ("v1.36.4+k0s.0", {}, "k0s"),
-        ("v1.36.4", {"labels": {"microk8s.io/cluster": "true"}}, "MicroK8s"),
-        ("v1.33.1-eks-7f9249a", {}, "EKS"),
-        ("v1.31.0", {"labels": {"node.openshift.io/os_id": "rhel"}}, "OpenShift"),
-        ("v1.31.0", {"labels": {"kubernetes.azure.com/cluster": "MC_x"}}, "AKS"),
-        ("v1.36.1", {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}, "kubeadm"),
-        ("v1.31.0", {}, ""),
-    ],
-)
-def test_distributions_are_recognised(version: str, node: Json, name: str) -> None:
-    assert survey.distribution(version, [{"metadata": {"name": "a", **node}}]) == name
-
-
-@pytest.mark.parametrize(
-    ("spec", "creates"),
-    [({"numVfs": 4}, True), ({"numVfs": 4, "externallyManaged": True}, False), ({"numVfs": 0}, False), ({}, False)],
-)
-def test_policies_by_which_the_sriov_operator_creates_vfs_are_known(spec: Json, creates: bool) -> None:
-    assert survey.sriov_policy({"metadata": {"name": "theirs"}, "spec": spec}) == {"name": "theirs", "creates": creates}
-
-
-def test_a_default_class_of_the_old_annotation_counts() -> None:
-    old = {"metadata": {"name": "old", "annotations": {"storageclass.beta.kubernetes.io/is-default-class": "true"}}}
-    assert survey.storage_class(old) == {"name": "old", "default": True}

@@ -21,6 +21,7 @@ Json = dict[str, Any]
 PLAN = plan_fabric(fabric(3, gb10_fabric_vf_count=1))[0].as_dict()
 OWN, PEER = (PLAN["hosts"][host]["vfs"] for host in ("spark1", "spark2"))
 FIRST = OWN[0]["netdev"]
+HOLDER_OF = netns.holder_of
 UNKNOWN = "AA:00:00:00:00:01"
 
 
@@ -38,7 +39,9 @@ class Host:
         self.holder, self.lladdr, self.state = "", "", "REACHABLE"
         self.commands: list[str] = []
         patch.setattr(system, "links", lambda: {} if self.holder else self.links())
+        self.lookups: list[str] = []
         patch.setattr(netns, "holders", self.holders)
+        patch.setattr(netns, "holder_of", self.holder_of)
         patch.setattr(system, "run", self.run)
         patch.setattr(system, "run_json", self.neighbours)
 
@@ -57,9 +60,14 @@ class Host:
         return links | {FIRST: links[FIRST] | self.link}
 
     def holders(self) -> list[netns.Holder]:
+        self.lookups.append("all")
         inside = {name: {**link, "ifalias": name, "ifname": "net1"} for name, link in self.links().items()}
         held = {name: link for name, link in inside.items() if name == FIRST}
         return [netns.Holder(Path("/run/netns/cni-1"), "cni-1", (7,), self.holder.strip(), held)] if self.holder else []
+
+    def holder_of(self, name: str, *words: Any) -> netns.Holder | None:
+        self.lookups.append(name)
+        return HOLDER_OF(name, *words)
 
     def run(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         code, interface = 0, argv[argv.index("-I") + 1]
@@ -80,14 +88,14 @@ class Host:
 
     def shows(self) -> Json:
         results = self.last["results"]
-        shown: Json = {"commands": self.commands, "results": []}
+        shown: Json = {"commands": self.commands, "results": [], "lookups": self.lookups}
         for one in results:
             to = f"{one['peer']} {one['address']} from {one['netdev']} at {one['where']}"
             shown["results"].append(f"{to}: ok={one['ok']} {one['layer']} {one['rtt_ms']} ms {one['reason']}")
         if results:
             verdict = ping_verdict({"spark1": results, "spark2": []}, ["spark1", "spark2"])
             shown["verdict"] = f"ok={verdict['ok']} {verdict['msg'].splitlines()[-1]}"
-        self.commands = []
+        self.commands, self.lookups = [], []
         return shown
 
     last: Json

@@ -30,8 +30,9 @@ class Host:
         self.netplan.parent.mkdir()
         self.options = {**PLAN, "netplan_path": str(self.netplan), "sysctl_path": str(self.sysctl)}
         self.options |= {"settle_timeout": 0, "check_gids": False}
-        self.patch, self.follows, self.loses = patch, True, False
+        self.patch, self.follows, self.loses, self.holding = patch, True, False, True
         self.gateways: list[tuple[str, ...]] = []
+        self.lookups, self.slow = list[str](), 0
         self.meanwhile: Callable[[], object] | None = None
         self.refusal: system.HostError | None = None
         self.others = ["address 10.99.0.11/24 of mgmt0"]
@@ -55,7 +56,8 @@ class Host:
         patch.setattr(netplan, "PROC_SYS", directory / "proc")
         patch.setattr(netplan_undo, "PROC_SYS", directory / "proc")
         patch.setattr(system, "run", self.run)
-        patch.setattr(system, "links", lambda netns=None: {**self.ports, "mgmt0": port(1500, ("10.99.0.11", "24"))})
+        patch.setattr(system, "links", self.links)
+        patch.setattr(system, "root_remedy", lambda: "Set become.")
         patch.setattr(netplan_files, "activate", self.activate)
         patch.setattr(netplan_files, "netplan_files", lambda *_root: sorted(self.netplan.parent.glob("*.yaml")))
         patch.setattr(netplan_files, "is_booting", lambda: False)
@@ -64,8 +66,17 @@ class Host:
         patch.setattr(netplan_files, "default_routes", lambda: [{"dev": "mgmt0", "gateway": "10.99.0.1"}])
         patch.setattr(netplan_files, "observe", lambda fabric: tuple(self.others))
         patch.setattr(netplan_files, "answering_gateways", lambda: self.gateways.pop(0) if self.gateways else ())
-        patch.setattr(netplan.netns, "holders", lambda: ["space"])
-        patch.setattr(netplan.netns, "holder_of", lambda name, _mac, _ip, spaces: f"{spaces[0]} of {name}")
+        patch.setattr(netplan.netns, "holders", lambda: self.lookups.append("looked") or ["space"])
+        patch.setattr(
+            netplan.netns, "holder_of", lambda name, _mac, _ip, spaces: self.holding and f"{spaces[0]} of {name}"
+        )
+
+    def links(self, netns: object = None) -> dict[str, dict[str, Any]]:
+        found = {**self.ports, "mgmt0": port(1500, ("10.99.0.11", "24"))}
+        if self.slow and self.netplan.exists():
+            self.slow -= 1
+            return found | {"enp1s0f0v0": port(9000)}
+        return found
 
     def run(self, argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
         if self.refusal and argv[0] == "netplan":
@@ -93,13 +104,20 @@ class Host:
 
     def shows(self) -> dict[str, Any]:
         etc = [*self.netplan.parent.iterdir(), *self.directory.glob("networkd.conf.d/*"), *self.directory.glob("state")]
-        modes = {path: f"{path.lstat().st_mode & 0o7777:o}" for path in sorted(etc)}
+        modes = {path: "" if path.is_dir() else f"{path.lstat().st_mode & 0o7777:o}" for path in sorted(etc)}
         ports = {name: [one["mtu"], *[each["local"] for each in one["addr_info"]]] for name, one in self.ports.items()}
         files = [f"{path.name} {path.readlink() if path.is_symlink() else mode}" for path, mode in modes.items()]
         kernel = [path.read_text() for path in self.directory.glob("proc/**/arp_ignore")]
         first = self.netplan.read_text().splitlines()[-1:] if self.netplan.exists() else []
         past = [f"{name} {link}" for each in netplan_undo.State().manifests() for name, link in each.links.items()]
-        return {"ports": ports, "files": files, "arp_ignore": kernel, "last line": first, "links before": past}
+        return {
+            "ports": ports,
+            "files": files,
+            "arp_ignore": kernel,
+            "last line": first,
+            "links before": past,
+            "looked for holders": len(self.lookups),
+        }
 
 
 def port(mtu: int, *addresses: tuple[str, str]) -> dict[str, Any]:
@@ -133,12 +151,21 @@ def have_own_files(host: Host) -> None:
     host.sysctl.symlink_to("nothing")
 
 
-def deny(host: Host) -> None:
-    def denied(*_arguments: object) -> None:
-        raise PermissionError(13, "Permission denied", "/usr/local/lib/gb10")
+def fails(step: str, error: Exception | str, of: Any = netplan) -> Step:
+    """Let a step of a change raise an error, or return a complaint."""
 
-    host.patch.setattr(netplan, "execute", denied)
-    host.patch.setattr(system, "root_remedy", lambda: "Set become.")
+    def failing(*_words: object) -> list[str]:
+        if isinstance(error, Exception):
+            raise error
+        return [error]
+
+    return lambda host: host.patch.setattr(of, step, failing)
+
+
+def settle_late(host: Host) -> None:
+    """Let the address of the VF come when the host is looked at for the third time after a change."""
+    host.slow = 3
+    host.patch.setattr(system.time, "sleep", lambda _seconds: None)
 
 
 REFUSED = system.HostError("/etc/netplan/90-NM-1.yaml:3:5: Error in network definition")
@@ -160,9 +187,20 @@ CASES: dict[str, list[Step]] = {
     "restore": [{}, confirm, {"mtu": 8000}, confirm, BACK, confirm],
     "unconfirmed": [{}, {"mtu": 8000, "check": True}, {"mtu": 8000}],
     "own files": [have_own_files, {}, confirm, BACK, confirm],
-    "no right to write": [deny, {}],
+    "no right to write": [fails("execute", PermissionError(13, "Permission denied", "/usr/local/lib/gb10")), {}],
+    **{
+        f"{step} fails: {error}": [lambda host: setattr(host, "follows", False), fails(step, error), {}]
+        for step in ("switch", "undo")
+        for error in (system.HostError("refused"), OSError(5, "broken"))
+    },
+    "NetworkManager complains": [fails("activate", "activate failed", netplan_files), {}],
+    "the old state complains": [fails("restore_runtime", "restore failed"), {}],
+    "a directory can't be made": [lambda host: (host.directory / "networkd.conf.d").write_text(""), {}],
+    "a slow host": [settle_late, {"settle_timeout": 20}],
+    "nobody looks for holders": [{**CHECKED, "holding": False}],
     "a gateway is silent": [{"gateways": [("10.99.0.1", "fe80::1"), ("fe80::1",)]}],
     "held by pods": [lose_vf, CHECKED, {**CHECKED, "vfs": [*PLAN["vfs"], VF]}],
+    "a VF does not exist yet": [lose_vf, {**CHECKED, "holding": False}, {"check": True}, {}],
     "sysctls": [have_sysctl, {}, confirm, BACK, confirm],
 }
 
@@ -193,11 +231,6 @@ def test_a_second_run_at_the_same_time_is_refused_and_takes_nothing_from_the_fir
     assert host.ports["enp1s0f0v0"]["mtu"] == 9000
 
 
-def test_nobody_looks_for_a_holder_while_no_vf_is_missing(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    host.patch.setattr(netplan.netns, "holders", pytest.fail)
-    assert call(host, capsys, state="checked")["held"] == {}
-
-
 def own(host: Host, files: dict[Path, str | None], **more: Any) -> netplan.Change:
     """Return a change of these files on two ports."""
     return netplan.Change(
@@ -223,41 +256,6 @@ def test_a_file_without_a_directory_may_be_absent_and_all_ports_and_sysctls_are_
         {"a": "0", "b": "0"},
     )
     assert not (host.directory / "nowhere").exists()
-
-
-def test_a_full_disk_leaves_no_new_file(host: Host) -> None:
-    (host.directory / "file").write_text("")
-    files = {host.netplan: "a", host.sysctl: "b", host.directory / "file/below.conf": "c"}
-    with pytest.raises(system.HostError, match="The network was not changed, the old state holds"):
-        netplan.execute(netplan_undo.State(), own(host, files), list, 0)
-    assert list(host.netplan.parent.iterdir()) == []
-
-
-def test_a_host_may_need_a_moment_after_a_change(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system.time, "sleep", lambda _seconds: None)
-    seen = [["mtu"], ["mtu"], [], []]
-    assert netplan.execute(netplan_undo.State(), own(host, {host.netplan: "a"}), lambda: seen.pop(0), 20)
-
-
-@pytest.mark.parametrize("error", [system.HostError("refused"), OSError(5, "broken")])
-@pytest.mark.parametrize("step", ["switch", "undo"])
-def test_whatever_fails_after_the_undo_was_armed_is_told(
-    host: Host, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
-) -> None:
-    def fail(*_words: object) -> str:
-        raise error
-
-    monkeypatch.setattr(netplan, step, fail)
-    with pytest.raises(system.HostError, match=r"(?s)After the change:.*(refused|broken)"):
-        netplan.execute(netplan_undo.State(), own(host, {host.netplan: "a"}), lambda: ["mtu"], 0)
-    assert netplan_undo.State().pending.exists() is (step == "undo")
-
-
-@pytest.mark.parametrize("part", ["activate", "restore_runtime"])
-def test_what_an_activation_could_not_do_undoes_it(host: Host, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    monkeypatch.setattr(netplan_files if part == "activate" else netplan, part, lambda *_words: [f"{part} failed"])
-    with pytest.raises(system.HostError, match=f"(?s)After the change:\n- {part} failed"):
-        netplan.execute(netplan_undo.State(), own(host, {host.netplan: "a"}), list, 0)
 
 
 @pytest.mark.parametrize("refused", [0, 1])

@@ -7,9 +7,8 @@ from typing import Any
 
 import kubernetes
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room
 from ansible_collections.gb10.cluster.plugins.modules import node_room_info
-from kube_samples import api_of
+from kube_samples import FakeApi, api_of
 from module_runs import Step, play
 
 pytestmark = pytest.mark.usefixtures("simulated_clock")
@@ -17,52 +16,29 @@ pytestmark = pytest.mark.usefixtures("simulated_clock")
 GPU = {"nvidia.com/gpu": 1}
 
 
-class Cluster:
+class Restarting(FakeApi):
     """A node that is ready at the third reading, and its device plugin at the fifth."""
 
-    def __init__(self) -> None:
+    def __init__(self, _place: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.options = {"kubeconfig": "/k", "context": "gb10"}
         self.looks = 0
+        self.install(patch)
 
-    unread: tuple[str, ...] = ()
-
-    def rooms(self) -> list[Room]:
-        self.looks += 1
-        trouble = "" if self.looks > 2 else "kubelet stopped posting"
-        return [Room("node-a", "spark1", trouble, False, GPU if self.looks > 4 else {}, [])]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "timeout", "looks"),
-    [
-        ({}, 60, 1),
-        ({"spark1": {}}, 60, 3),
-        ({"spark1": GPU}, 60, 5),
-        ({"spark1": GPU}, 0, 1),
-        ({"spark1": GPU}, 0.5, 4),
-        ({"spark2": {}}, 10, 8),
-    ],
-    ids=["nothing wanted", "ready", "with its devices", "no time", "too little time", "absent"],
-)
-def test_it_waits_for_nodes_that_restart(wanted: dict[str, dict[str, int]], timeout: float, looks: int) -> None:
-    cluster = Cluster()
-    node_room_info.wait(cluster, wanted, timeout)
-    assert cluster.looks == looks
-
-
-def test_devices_that_pods_hold_do_not_prolong_the_wait() -> None:
-    class Full(Cluster):
-        def rooms(self) -> list[Room]:
+    def _answer(self, path: str, selector: str) -> Any:
+        if path.endswith("/nodes"):
             self.looks += 1
-            return [Room("spark1", "spark1", "", True, GPU, [Holder("gb10-serving", "one-0-0", "one", GPU)])]
+            self.nodes = [node("1" if self.looks > 4 else "0", ready=self.looks > 2)]
+        return super()._answer(path, selector)
 
-    cluster = Full()
-    node_room_info.wait(cluster, {"spark1": GPU}, 60)
-    assert cluster.looks == 1
+    def shows(self) -> dict[str, Any]:
+        return {"looks": self.looks, "nodes": []}
 
 
-def node(gpus: str) -> dict[str, Any]:
-    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": gpus, "cpu": "8"}}
-    return {"metadata": {"name": "spark1"}, "status": ready}
+def node(gpus: str, ready: bool = True) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": str(ready), "message": "kubelet starts"}]
+    state = {"conditions": conditions, "allocatable": {"nvidia.com/gpu": gpus, "cpu": "8"}}
+    return {"metadata": {"name": "spark1"}, "status": state}
 
 
 def holder() -> dict[str, Any]:
@@ -79,10 +55,25 @@ def refused(*names: str) -> dict[str, Any]:
 FULL = {"nodes": [node("1")], "pods": [holder()]}
 WANTED = {"optional": True, "wanted": {"spark1": GPU}}
 CASES: dict[str, list[Step]] = {
-    "a pod has the GPU": [FULL, {"nodes": [node("1.5")]}],
+    # Devices that pods hold do not prolong the wait.
+    "a pod has the GPU": [{**FULL, "wanted": {"spark1": GPU}, "wait_timeout": 60}, {"nodes": [node("1.5")]}],
     "nodes and pods may not be read": [{**FULL, **refused("nodes", "pods"), **WANTED}, {}],
     "pods may not be read": [{**FULL, **refused("pods"), **WANTED}, {}],
 }
+
+
+WAITS: dict[str, list[Step]] = {
+    "nothing wanted": [{"wait_timeout": 60}],
+    "ready": [{"wanted": {"spark1": {}}, "wait_timeout": 60}],
+    "with its devices": [{"wanted": {"spark1": GPU}, "wait_timeout": 60}],
+    "no time": [{"wanted": {"spark1": GPU}, "wait_timeout": 0}],
+    "too little time": [{"wanted": {"spark1": GPU}, "wait_timeout": 1}],
+    "absent": [{"wanted": {"spark2": {}}, "wait_timeout": 10}],
+}
+
+
+def test_each_wait(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    play("node_room_waits", node_room_info, WAITS, Restarting, capsys, tmp_path)
 
 
 def test_each_reading(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import kubernetes
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import TRANSPORT
 from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
 from kube_samples import FakeApi
@@ -42,71 +41,6 @@ def pod(ready: bool, restarts: int = 0, started: bool | None = None, rank: int =
     }
 
 
-class Members:
-    """Returns the given lists of pods one after the other, and repeats the last one."""
-
-    def __init__(self, *shown: list[dict[str, Any]]) -> None:
-        self.shown = list(shown)
-        self.looks = 0
-
-    def group(self, ranks: int) -> status.Group:
-        self.looks += 1
-        pods = self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]
-        return status.read_group(pods, [], ranks)
-
-
-def test_a_rank_whose_node_does_not_answer_is_lost_though_it_counts_as_ready() -> None:
-    class Silent(Members):
-        def answers(self, rank: status.Rank) -> bool:
-            return rank.node != "spark1"
-
-    group = info.with_lost(Silent(), status.read_group([pod(True)], [], 1))
-    assert not group.ready
-    assert group.ranks[0].lost
-    assert group.lines() == ["rank 0: pod g-0-0 on spark1: its node does not answer"]
-
-
-@pytest.mark.parametrize(("code", "answers"), [(400, True), (404, True), (500, False), (502, False), (0, False)])
-def test_only_a_failing_server_means_that_the_node_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch, code: int, answers: bool
-) -> None:
-    FakeApi(logs={"g-0-0": kubernetes.client.ApiException(status=code)}).install(monkeypatch)
-    members = info.Members(Cluster(None, None), "gb10-serving", "g")
-    assert members.answers(status.read_group([pod(True)], [], 1).ranks[0]) is answers
-
-
-@pytest.mark.parametrize(
-    ("shown", "limit", "ready", "hopeless", "looks"),
-    [
-        ([[], [pod(False)], [pod(True)]], 60, True, False, 3),
-        ([[pod(False)], [pod(False, restarts=2)]], 3600, False, True, 2),
-        # After 0, 0.125, 0.375, 0.875, 1.875, 3.875, 5.875, 7.875, 9.875 and 10 seconds.
-        ([[pod(False)]], 10, False, False, 10),
-        ([[pod(False)]], 0, False, False, 1),
-    ],
-    ids=["ready", "failed", "late", "no limit"],
-)
-def test_it_waits_until_the_group_is_ready_or_has_failed_or_the_time_is_over(
-    shown: list[Any], limit: int, ready: bool, hopeless: bool, looks: int
-) -> None:
-    cluster = Members(*shown)
-    group = info.wait(cluster, 1, limit, {})
-    assert (group.ready, group.hopeless, cluster.looks) == (ready, hopeless, looks)
-
-
-def test_the_message_names_rank_cause_and_remedy() -> None:
-    rank = status.Rank(1, "g-1-0", "spark2", "Running", False, False, 2, "", "crashed with exit code 1", True)
-    causes = info.nccl_causes(rank, NO_GID)
-    assert [cause["id"] for cause in causes] == ["qp_unreachable"]
-    text = info.report(
-        status.Group([rank]), {"g-1-0": NO_GID[-1:]}, causes, "Group g is not ready after 5 s.", [], "kubectl"
-    )
-    assert "rank 1: pod g-1-0 on spark2: crashed with exit code 1, restarted 2 time(s)" in text
-    assert "Probable cause: rank 1 on spark2: " in text
-    assert "IPv4" in text
-    assert info.nccl_causes(rank, ["hello"]) == []
-
-
 class Group(FakeApi):
     """The API with the pods of a group. With ``late``, it learns of the end of rank 1 after so many readings."""
 
@@ -117,11 +51,13 @@ class Group(FakeApi):
         self.answers: list[tuple[int, str, str]] = []
         self.command = lambda _pod, _command: self.answers.pop(0)
         self.last: Json = {}
-        self.late = 0
+        self.late, self.shown = 0, list[list[Json]]()
         self.patch = patch
         self.install(patch)
 
     def _answer(self, path: str, selector: str) -> Any:
+        if path.endswith("/pods") and self.shown:
+            self.pods = self.shown.pop(0)
         if self.late and len([ask for ask in self.asked if "label_selector" in ask]) >= self.late:
             self.pods, self.late = [pod(True), END], 0
         return super()._answer(path, selector)
@@ -129,7 +65,8 @@ class Group(FakeApi):
     def shows(self) -> Json:
         asked = [" ".join(map(str, ask.values())) for ask in self.asked]
         self.asked.clear()
-        return {"asked": sorted(set(asked), key=asked.index)}
+        lists = [f"{asked.count(one)} times {one}" if asked.count(one) > 1 else one for one in asked]
+        return {"asked": sorted(set(lists), key=lists.index)}
 
 
 END = pod(False, rank=1)
@@ -150,6 +87,10 @@ def logs(*lines: str) -> Json:
     return {"logs": {"g-0-0": list(lines)}}
 
 
+def failing(code: int) -> Json:
+    return {"g-0-0": kubernetes.client.ApiException(status=code)}
+
+
 def slices(server: Json, lines: list[str], extend: bool = True) -> list[Step]:
     """Return the steps of a wait for a server with these logs."""
 
@@ -163,7 +104,14 @@ def slices(server: Json, lines: list[str], extend: bool = True) -> list[Step]:
 SHARDS = [f"shard {number}" for number in (1, 2, 3, 4, 4, 4, 4)]
 CASES: dict[str, list[Step]] = {
     "a status": [{"wait_timeout": 0}, {"pods": [pod(False)], "wait_timeout": 0}, {"pods": [], "wait_timeout": 0}],
-    "a wait": [{"wait_timeout": 60}],
+    "a wait": [{"wait_timeout": 60}, {"shown": [[], [pod(False)], [pod(True)]], "wait_timeout": 60}],
+    "a wait that is over": [{"pods": [pod(False)], "wait_timeout": 10}],
+    "a wait for a group that fails": [{"shown": [[pod(False)], [pod(False, restarts=2)]], "wait_timeout": 3600}],
+    # Only a failing server means that the node does not answer.
+    **{
+        f"status {code} for a log": [{"logs": failing(code), "restarted": True, "wait_timeout": 60}]
+        for code in (400, 404, 500, 502, 0)
+    },
     "it failed, then it is ready": [
         {"pods": [pod(False, restarts=2)], **logs("", "\n".join(NO_GID)), "wait_timeout": 60, **LINES},
         {"pods": [pod(True)], "wait_timeout": 60},
@@ -193,7 +141,7 @@ CASES: dict[str, list[Step]] = {
     "why it hung": [{**logs("\n".join([*HANG, "watching g-0-0"])), "wait_timeout": 0}],
     "why it hung is no part of a wait": [{**logs("\n".join(HANG)), "wait_timeout": 60}],
     "it never hung": [{**logs("watching g-0-0"), "wait_timeout": 0}],
-    "a log that may not be read": [{"logs": {"g-0-0": kubernetes.client.ApiException(status=403)}, "wait_timeout": 0}],
+    "a log that may not be read": [{"logs": failing(403), "wait_timeout": 0}],
 }
 
 
