@@ -45,6 +45,14 @@ def refuse_writes(monkeypatch: pytest.MonkeyPatch, number: int = errno.EACCES) -
 
 
 ROOT = Path(__file__).parents[3]
+
+
+def lose_rights(host: Any) -> None:
+    """Let an ordinary user run the module on a host of ``play``."""
+    become_nobody(host.patch)
+    refuse_writes(host.patch)
+
+
 # What AnsibleModule tells of a file that is the result's path.
 OF_PATH = ("owner", "group", "mode", "state", "size", "uid", "gid", "secontext")
 _dumps = partial(json.dumps, ensure_ascii=False)

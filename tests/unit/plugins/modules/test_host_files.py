@@ -36,9 +36,9 @@ class Host:
     def shows(self) -> dict[str, Any]:
         shown = []
         for path in sorted({*self.place.rglob("*")} - {self.place / "etc", self.place / "plugin"}):
-            text = "" if path.is_dir() else f" {path.read_bytes()!r}"
+            text = f" {path.read_bytes()!r}" if path.is_file() else ""
             link = " link" * path.is_symlink()
-            shown.append(f"{path.relative_to(self.place)} {path.stat().st_mode & 0o7777:o}{link}{text}")
+            shown.append(f"{path.relative_to(self.place)} {path.lstat().st_mode & 0o7777:o}{link}{text}")
         owners, self.owners = [str(each) for each in self.owners], []
         return {"files": shown, "owners": owners}
 
@@ -76,6 +76,15 @@ def owned(user: int) -> Step:
     return lambda host: {"directories": [{"path": str(host.etc), "mode": "0750", "owner": user}]}
 
 
+def link_others(host: Host) -> None:
+    """A link to a directory is one, and a link to nothing goes away."""
+    (host.place / "real").mkdir(mode=0o750)
+    host.etc.parent.mkdir()
+    host.etc.symlink_to(host.place / "real")
+    (host.place / "old").unlink()
+    (host.place / "old").symlink_to("nothing")
+
+
 def block(host: Host) -> None:
     (host.place / "etc").write_text("a file where a directory has to be")
 
@@ -109,23 +118,11 @@ CASES: dict[str, list[Step]] = {
         secret("another", keep=True),
     ],
     **{f"mode {bad!r}": [want(2, mode=bad), {}] for bad in ("u=rw", "", "0o644")},
+    "links": [link_others, {}, {}],
+    "another mode of the directory": [{}, lambda host: host.etc.chmod(0o755), {"check": True}, {}],
     "a file in the place of a directory": [block, {}],
 }
 
 
 def test_each_step_of_the_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     play("host_files", host_files, CASES, Host, capsys, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("kind", "found", "action"),
-    [
-        ("directories", host_files.Found(0o755, same=True), "mkdir"),
-        ("directories", host_files.Found(0o750, same=True, is_link=True), ""),
-        ("absent", host_files.Found(), ""),
-        ("absent", host_files.Found(is_link=True), "unlink"),
-    ],
-)
-def test_a_link_is_a_directory_or_goes_away(kind: str, found: host_files.Found, action: str) -> None:
-    todo = host_files.steps(kind, {"path": "/etc/x", "mode": "0750"}, found)
-    assert (todo.action if todo else "") == action

@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric import qos
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.modules import nic_qos
-from module_runs import Step, become_nobody, play, refuse_writes
+from module_runs import Step, lose_rights, play
 
 BEFORE = {"lo": (frozenset({5}), {26: 2}), "gone0": (frozenset(), {})}
 
@@ -64,11 +64,6 @@ class Machine:
         own = [path.name for path in sorted(self.root.glob("*")) if path.is_file() or any(path.rglob("*.py"))]
         pfc = {port: sorted(classes) for port, classes in self.pfc.items()}
         return {"pfc": pfc, "dscp": {port: str(pairs) for port, pairs in self.dscp.items()}, "own": own}
-
-
-def lose_rights(machine: Machine) -> None:
-    become_nobody(machine.patch)
-    refuse_writes(machine.patch)
 
 
 def lose_port(machine: Machine) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.modules import node_tuning
-from module_runs import Step, become_nobody, play, refuse_writes
+from module_runs import Step, lose_rights, play, refuse_writes
 
 
 class Machine:
@@ -108,11 +108,6 @@ def damage(record: str) -> Step:
     return lambda _machine: node_tuning.CONFIG.write_text(record)
 
 
-def lose_root(machine: Machine) -> None:
-    become_nobody(machine.patch)
-    refuse_writes(machine.patch)
-
-
 EVERYTHING = {"headless": True, "memory_guard": True, "drop_caches": True, "swappiness": 10, "gpu_clock_mhz": 2200}
 GUARDED, CACHES, CLOCK, HEADLESS = (
     {key: EVERYTHING[key]} for key in ("memory_guard", "drop_caches", "gpu_clock_mhz", "headless")
@@ -151,7 +146,7 @@ CASES: dict[str, list[Step]] = {
         for record in ("[]", '{"target": "x"}', '{"target": "x", "swappiness": "1", "guard": 3}')
     },
     "a record of an interrupted run": [{"swappiness": 10}, keep_record, {}, restore_record, {"check": True}, {}, {}],
-    "no root": [lose_root, HEADLESS],
+    "no root": [lose_rights, HEADLESS],
 }
 
 

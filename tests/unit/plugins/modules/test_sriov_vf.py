@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric import virtua
 from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.modules import sriov_vf
-from module_runs import Step, become_nobody, play, refuse_writes
+from module_runs import Step, lose_rights, play, refuse_writes
 from sysfs_samples import pci_function
 
 PF, MACS = "enp1s0f0np0", ("02:95:2a:00:01:00", "02:95:2a:00:01:01")
@@ -74,11 +74,6 @@ class Machine:
         shown = {"commands": self.ran, "links": self.links, "files": own, "origin": origin}
         self.ran = []
         return shown
-
-
-def lose_rights(machine: Machine) -> None:
-    become_nobody(machine.patch)
-    refuse_writes(machine.patch)
 
 
 def has(text: str) -> Step:
