@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.modules import node_tuning
-from module_runs import Step, lose_rights, play, refuse_writes
+from module_runs import Step, lose_rights, play
 
 
 class Machine:
