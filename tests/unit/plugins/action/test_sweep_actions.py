@@ -16,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import sweep a
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import render_findings
 from ansible_plays import ansible
 from bench_report import resolver
+from stored import compare
 
 ROOT = Path(__file__).resolve().parents[4]
 SWEEP = str(ROOT / "tests/lab/fixtures/lab-six.yml")
@@ -124,23 +125,6 @@ def test_cells_with_different_environments_or_images_are_not_merged(tmp_path: Pa
     assert [cell["status"] for cell in answer["cells"]] == ["run"] * 4
 
 
-def refusal(task: dict[str, Any]) -> str:
-    """Return what the action displays for a sweep that it refuses; the task's own message only names the errors."""
-    options = {"sweep_dirs": [], "profile_dirs": [], "sglang_version": "", **task["gb10.cluster.sweep_plan"]}
-    made = ActionModule.__new__(ActionModule).act(options, {})
-    assert made["failed"] and made["findings"] and "nothing was measured" in made["msg"]
-    return render_findings([Finding(**found) for found in made["findings"]], 120)
-
-
-def test_a_sweep_of_which_nothing_can_run_is_refused_with_every_reason(tmp_path: Path) -> None:
-    wrong = [{"preset": "winer"}, {"preset": "mpt"}]
-    said = refusal(sweep_file(tmp_path, include=[{"labels": {"a": p["preset"]}, **p} for p in wrong]))
-    assert "no preset winer; did you mean winner?" in said and "no preset mpt" in said
-    axes: dict[str, Any] = {"attention_backand": ["triton"], "ep": [3, 5]}
-    assert "--attention-backend" in refusal(sweep_file(tmp_path, base={"preset": "winner"}, axes=axes))
-    assert "[moe.ep_divides]" in refusal(sweep_file(tmp_path, base={"preset": "winner"}, axes={"ep": [3, 5]}))
-
-
 def test_other_workloads_are_measured_anew(tmp_path: Path) -> None:
     axes, base = {"page_size": [1, 16]}, {"preset": "winner", "sglang_version": "0.5.10"}
     (planned,) = acted(sweep_file(tmp_path, base=base, axes=axes))
@@ -202,20 +186,28 @@ def test_a_missing_sweep_or_journal_is_named(task: dict[str, Any], said: str) ->
     assert answer["failed"] and said in answer["msg"]
 
 
-@pytest.mark.parametrize(
-    ("sweep", "said"),
-    [
-        ({"base": {"server_arg": {"page_size": 1}}}, "did you mean server_args?"),
-        ({"axes": {"topology": [{"name": "two", "topology": {"tq": 2}}]}}, "unknown key 'tq'"),
-        ({"base": {"env": {"OMP_NUM_THREADS": 8}}}, "env.OMP_NUM_THREADS"),
-        ({"include": [{"labels": {}, "serverargs": {}}]}, "serverargs"),
-    ],
-)
-def test_a_sweep_that_changes_what_does_not_exist_is_refused(tmp_path: Path, sweep: dict[str, Any], said: str) -> None:
-    path = tmp_path / "mine.yml"
-    workloads = [{"concurrency": 1}]
-    path.write_text(yaml.safe_dump({"profile": "glm-4.7", "workloads": workloads, **sweep}))
-    assert said in refusal({"gb10.cluster.sweep_plan": {"sweep": str(path), "journal": str(tmp_path / "j.jsonl")}})
+WRONG: dict[str, dict[str, Any]] = {
+    "unknown presets": {"include": [{"labels": {"a": name}, "preset": name} for name in ("winer", "mpt")]},
+    "an unknown flag": {"base": {"preset": "winner"}, "axes": {"attention_backand": ["triton"], "ep": [3, 5]}},
+    "sizes that do not divide": {"base": {"preset": "winner"}, "axes": {"ep": [3, 5]}},
+    "an unknown key": {"base": {"server_arg": {"page_size": 1}}},
+    "an unknown size": {"axes": {"topology": [{"name": "two", "topology": {"tq": 2}}]}},
+    "a number as a variable": {"base": {"env": {"OMP_NUM_THREADS": 8}}},
+    "an unknown key of a cell": {"include": [{"labels": {}, "serverargs": {}}]},
+}
+
+
+def test_sweeps_that_cannot_run_are_refused_as_stored(tmp_path: Path) -> None:
+    found = {}
+    for name, keys in WRONG.items():
+        task = sweep_file(tmp_path, **keys)["gb10.cluster.sweep_plan"]
+        made = ActionModule.__new__(ActionModule).act(
+            {"sweep_dirs": [], "profile_dirs": [], "sglang_version": "", **task}, {}
+        )
+        assert made["failed"] and made["findings"] and "nothing was measured" in made["msg"]
+        shown = render_findings([Finding(**one) for one in made["findings"]], 120)
+        found[name] = shown.replace(str(tmp_path), "").splitlines()
+    compare("sweeps_refused", found)
 
 
 def test_a_damaged_journal_is_neither_read_nor_written(tmp_path: Path) -> None:
