@@ -259,13 +259,27 @@ CASES: dict[str, dict[str, Any]] = {
         "plan": PIPELINE,
         "pods": Pods(rdma=2_000_000, tcp=20_000_000, answer=SLOW, lasts=66),
     },
+    "one rank of two": {"names": ("g-0-0",)},
+    "no rank": {"names": ()},
+    "no plan": {"plan": {}},
+    "one GPU": {"plan": {**PLAN, "expect": {"ranks": 1, "nodes": 1}}},
+    **{
+        f"{limit} {given}": {limit: given, **size}
+        for limit in ("min_busbw", "max_latency")
+        for given, size in (({"rdma": 12}, {}), ({"rmda": 12}, {"bandwidth_bytes": 1000}))
+    },
+    "a large buffer": {"bandwidth_bytes": 16 * 10**9},
 }
 
 
 def test_proofs_are_those_that_are_stored(prove: Any, tmp_path: Path) -> None:
     found, keys = {}, set(prove()["proof"])
     for name, case in CASES.items():
-        result = prove(**case, remarks="net1 has MTU 1500")
+        try:
+            result = prove(**case, remarks="net1 has MTU 1500")
+        except AnsibleActionFail as error:
+            found[name] = [f"refused: {error}"]
+            continue
         proof = result["proof"]
         assert set(proof) == keys
         counters, ledger, decode = proof["counters"], proof["ledger"], (proof["bandwidth"] or {}).get("decode") or {}
@@ -294,25 +308,6 @@ def test_the_evidence_is_kept_and_the_second_rank_joins_the_all_reduce(prove: An
     assert sum("--bytes 1000;" in text and "--rank 1" in text for text in pods.asked) == 1
     assert (tmp_path / "transport-g-roce" / "transport.json").exists()
     assert proved["evidence_files"][-1] == str(tmp_path / "transport-g-roce" / "proof.json")
-
-
-def test_an_incomplete_group_is_refused(prove: Any) -> None:
-    with pytest.raises(AnsibleActionFail, match="1 of 2 ranks of g run in namespace gb10-serving"):
-        prove(names=("g-0-0",))
-    with pytest.raises(AnsibleActionFail, match=r"no pod of namespace gb10-serving .* Run playbook serve first"):
-        prove(names=())
-    with pytest.raises(AnsibleActionFail, match="there is no serving plan to verify"):
-        prove(plan={})
-    alone = {"ranks": 1, "nodes": 1}
-    with pytest.raises(AnsibleActionFail, match="group g has one GPU, which talks to no other"):
-        prove(plan=OPTIONS["plan"] | {"expect": OPTIONS["plan"]["expect"] | alone})
-    for limit in ("min_busbw", "max_latency"):
-        with pytest.raises(AnsibleActionFail, match=f"nccl_verify_{limit} .* nccl_verify_bandwidth_bytes is 0"):
-            prove(**{limit: {"rdma": 12}})
-        with pytest.raises(AnsibleActionFail, match=f"nccl_verify_{limit} has the key rmda"):
-            prove(bandwidth_bytes=1000, **{limit: {"rmda": 12}})
-    with pytest.raises(AnsibleActionFail, match="more than 4 GB"):
-        prove(bandwidth_bytes=16 * 10**9)
 
 
 def test_check_mode_sends_nothing_and_keeps_nothing(prove: Any, tmp_path: Path) -> None:

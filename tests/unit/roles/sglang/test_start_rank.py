@@ -243,32 +243,30 @@ def test_weights_of_unknown_size_are_measured_where_the_model_is(started: Any, t
         assert started.size_of_weights([model], 1) == 0
 
 
-def test_a_start_measures_weights_that_the_plan_does_not_know(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("available", "words", "said"),
+    [
+        ("10485760", "0 0.8 10 10 0 --model MODEL", "without 9.0 GiB of weights leave -1.0 GiB"),
+        ("10485760", "0 0.8 10 10 0", "without weights, whose size is unknown, leave 8.0 GiB"),
+        ("10485760", "0 0.8 10 10 0 --model MODEL --shares 2", "without 4.5 GiB of weights leave 3.5 GiB"),
+        ("8388608", "14.6 0.8 103 109 0", "sglang_memory_timeout: 0"),
+        ("", "1 1 1 1 0", "has no line MemAvailable"),
+    ],
+)
+def test_a_start_looks_at_memory_and_measures_weights_that_the_plan_does_not_know(
+    available: str, words: str, said: str, tmp_path: Path
+) -> None:
     meminfo, logs, model = tmp_path / "meminfo", tmp_path / "logs", tmp_path / "model"
-    meminfo.write_text("MemTotal: 10485760 kB\nMemAvailable: 10485760 kB\nMemFree: 10485760 kB\n")
+    lines = f"MemAvailable: {available} kB\nMemFree: {available} kB\n" if available else ""
+    meminfo.write_text(f"MemTotal: 124780544 kB\n{lines}")
     logs.mkdir()
     model.mkdir()
     with (model / "model.safetensors").open("wb") as file:
         file.truncate(9 << 30)
-    words = ["--memory", "0", "0.8", "10", "10", "0", "--meminfo", str(meminfo), "--model", str(model)]
-    assert "without 9.0 GiB of weights leave -1.0 GiB" in start(logs, *words).stderr
-    assert "without weights, whose size is unknown, leave 8.0 GiB" in start(logs, *words[:-2]).stdout
-    assert start(logs, *words, "--shares", "2").returncode == 0
-
-
-def test_a_refused_start_names_the_figures_and_the_remedy(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal:       124780544 kB\nMemAvailable:    8388608 kB\n")
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    done = start(logs, "--memory", "14.6", "0.8", "103", "109", "0", "--meminfo", str(meminfo))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("memory: 8.0 GiB are available")
-    assert "sglang_memory_timeout: 0" in done.stderr
-    meminfo.write_text("MemTotal: 1 kB\n")
-    assert (
-        "has no line MemAvailable" in start(logs, "--memory", "1", "1", "1", "1", "0", "--meminfo", str(meminfo)).stderr
-    )
+    done = start(logs, "--meminfo", str(meminfo), "--memory", *words.replace("MODEL", str(model)).split())
+    refused = "leave -" in said or "leave" not in said
+    assert (done.returncode, said in (done.stderr if refused else done.stdout)) == (int(refused), True), done
+    assert not refused or done.stdout == ""
 
 
 ENDED = {"state": "ended", "key": "k", "times": 3, "before_gib": 10}
