@@ -74,15 +74,19 @@ CHECKS: dict[str, str] = {
     "self.absent": "",
     "import sys; sys.exit(3)": "",
     "import time; time.sleep(60)": "",
-    # A kernel that needs a driver is replaced.
+    # The kernel is replaced.
     "pass": "import sgl_kernel, triton\nfrom sgl_kernel.ops import Gemm\nfrom vllm import x",
 }
 
 
 def release(tmp_path: Path, check: str, more: str = "") -> Path:
-    """Write a small SGLang whose check runs these lines."""
+    """Write a small SGLang whose check runs these lines, and a kernel that needs a driver."""
+    kernel = tmp_path / "sgl_kernel"
+    kernel.mkdir(parents=True)
+    (kernel / "__init__.py").write_text("import sgl_kernel.ops")
+    (kernel / "ops.py").write_text("raise ImportError('libcuda.so.1: cannot open shared object file')")
     package = tmp_path / "sglang" / "srt"
-    package.mkdir(parents=True, exist_ok=True)
+    package.mkdir(parents=True)
     for name in (package.parent, package):
         (name / "__init__.py").write_text("")
     (package / "server_args.py").write_text(f"""
@@ -108,13 +112,11 @@ def test_answers_of_images_are_those_that_are_stored(tmp_path: Path) -> None:
     found = {name: simulated(good, line, SGLANG_STANDIN_VERSION=of) for name, (of, line) in LINES.items()}
     found["a check that crashes"] = simulated(LINE, SGLANG_STANDIN_FAULT="crash-in-check")
     found["no SGLang"] = ask(tmp_path, LINE)
-    kernel = tmp_path / "sgl_kernel"
-    kernel.mkdir()
-    (kernel / "__init__.py").write_text("import sgl_kernel.ops")
-    (kernel / "ops.py").write_text("raise ImportError('libcuda.so.1: cannot open shared object file')")
-    for check, more in CHECKS.items():
+    for number, (check, more) in enumerate(CHECKS.items()):
         limit = 1 if "60" in check else 60
-        found[check] = ask(release(tmp_path, check, more), ["--model-path", "a"], ["--model-path", "b"], limit=limit)
+        found[check] = ask(
+            release(tmp_path / str(number), check, more), ["--model-path", "a"], ["--model-path", "b"], limit=limit
+        )
     # Versions of Python list choices in different ways.
     said = "{verdict}: {message}".format_map
     compare(
