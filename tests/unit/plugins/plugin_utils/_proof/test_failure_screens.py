@@ -221,27 +221,24 @@ def cause(name: str, rank: int | None, confidence: float) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("found", "left"),
-    [
-        ([("no_rdma_device", 0, 0.7), ("hca_selection", 0, 0.5)], [("no_rdma_device", 0)]),
-        ([("peer_gone", 1, 0.6), ("reg_mr", 0, 0.9)], [("reg_mr", 0)]),
-        ([("peer_gone", 1, 0.6), ("bootstrap", 0, 0.4)], [("peer_gone", 1), ("bootstrap", 0)]),
-        ([("reg_mr", 0, 0.2)], []),
-        ([("reg_mr", None, 0.9), ("gid_changed", None, 0.6)], [("reg_mr", None)]),
-    ],
-)
-def test_a_rank_has_one_cause_and_consequences_give_way(
-    found: list[tuple[str, int | None, float]], left: list[tuple[str, int | None]]
-) -> None:
-    assert [(each["id"], each["rank"]) for each in roots(cause(*one) for one in found)] == left
+ROOTS: dict[str, list[tuple[str, int | None, float]]] = {
+    "one cause of a rank": [("no_rdma_device", 0, 0.7), ("hca_selection", 0, 0.5)],
+    "a consequence": [("peer_gone", 1, 0.6), ("reg_mr", 0, 0.9)],
+    "consequences alone": [("peer_gone", 1, 0.6), ("bootstrap", 0, 0.4)],
+    "a hint": [("reg_mr", 0, 0.2)],
+    "no rank": [("reg_mr", None, 0.9), ("gid_changed", None, 0.6)],
+    "a cause of two ranks": [("reg_mr", 2, 0.9), ("reg_mr", 0, 0.9), ("gid_changed", 1, 0.5)],
+    "a cause of all ranks": [("reg_mr", rank, 0.9) for rank in range(3)],
+}
 
 
-def test_a_cause_of_several_ranks_is_said_once() -> None:
-    shown = merged([cause("a", 2, 0.9), cause("a", 0, 0.9), cause("b", 1, 0.5)], 3)
-    assert [(one.text, one.who) for one in shown] == [("a.", "ranks 0, 2"), ("b.", "rank 1")]
-    assert merged([cause("a", rank, 0.9) for rank in range(2)], 2)[0].who == ""
-    assert merged([cause("a", None, 0.9)], 2)[0].who == "pod g-None-0"
+def test_a_rank_has_one_cause_which_is_said_once_and_consequences_give_way() -> None:
+    found = {}
+    for name, causes in ROOTS.items():
+        left = roots(cause(*one) for one in causes)
+        found[name] = [f"{each['id']} of {each['rank']}" for each in left]
+        found[name] += [f"{one.text} ({one.who or 'all'})" for one in merged(left, 3)]
+    compare("failure_causes", found)
 
 
 def test_consequences_are_in_the_catalogue() -> None:

@@ -176,78 +176,53 @@ def test_predicted_bytes_are_as_stored() -> None:
 
 TREES = "NCCL INFO Trees [0] 1/-1/-1->2->0 [1] -1/-1/-1->2->3"
 OTHER_TREES = "NCCL INFO Trees [0] 1/-1/-1->2->-1 [1] -1/-1/-1->2->3"
-
-
-@pytest.mark.parametrize(
-    ("lines", "channels", "mean"),
-    [
-        ([TREES], (0, 1), 1.5),
-        ([TREES], (1, 1), 1.0),
-        ([TREES, TREES], (0, 0), 2.0),
-        ([TREES], (0, 2), None),
-        ([TREES], (1, 0), None),
-        ([TREES, OTHER_TREES], (0, 0), None),
-        ([], (0, 0), None),
-    ],
-)
-def test_the_neighbours_of_a_rank_are_read(lines: list[str], channels: tuple[int, int], mean: float | None) -> None:
-    assert Choices(4).read("g", lines).edges("g", channels) == mean
-
-
-def test_a_size_for_which_communicators_choose_otherwise_is_unknown() -> None:
-    line = "NCCL INFO {}: {} Bytes -> Algo RING proto {} channel{{Lo..Hi}}={{0..1}}"
-    said = [("AllReduce", 8, "LL"), ("AllReduce", 8, "LL"), ("AllReduce", 16, "LL"), ("AllGather", 8, "SIMPLE")]
-    choices = Choices(4).read("g", [line.format(*words) for words in said])
-    assert [choices.of("reduce", size) is not None for size in (4, 8, 12, 16, 20)] == [False, True, True, True, False]
-    assert choices.of("gather", 32) == Choice("RING", "SIMPLE", (0, 1))
-    choices.read("h", [line.format("AllReduce", 16, "SIMPLE")])
-    assert [choices.of("reduce", size) is not None for size in (8, 12, 16)] == [True, False, False]
-
-
+EDGES = [([TREES], channels) for channels in ((0, 1), (1, 1), (0, 2), (1, 0))]
+EDGES += [(lines, (0, 0)) for lines in ([TREES, TREES], [TREES, OTHER_TREES], [])]
+LINE = "g:1:1 [0] NCCL INFO {}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}"
+SAID = "AllReduce 8 RING LL 1; AllReduce 8 RING LL 1; AllReduce 16 RING LL 1; AllGather 8 RING SIMPLE 1"
+# A size between two has their choice only if they agree. Two that agree in name, and share the message between other
+# channels, leave the trees open.
+CHOICES = [
+    SAID,
+    f"{SAID}; AllReduce 16 RING SIMPLE 1",
+    *(f"AllReduce 8 TREE LL 1; AllReduce 16 {above}" for above in ("TREE LL 1", "TREE LL 3", "RING LL 1")),
+]
 PAGE = """
-sglang:cuda_graph_passes_total{{mode="decode_cuda_graph",tp_rank="0"}} {passes}
-sglang:cuda_graph_passes_total{{mode="prefill_none",tp_rank="0"}} {prefills}
-sglang:realtime_tokens_total{{mode="decode",tp_rank="0"}} {rows}
-sglang:realtime_tokens_total{{mode="prefill_compute",tp_rank="0"}} {prompt}
+sglang:cuda_graph_passes_total{{mode="decode_cuda_graph",tp_rank="0"}} {}
+sglang:cuda_graph_passes_total{{mode="prefill_none",tp_rank="0"}} {}
+sglang:realtime_tokens_total{{mode="decode",tp_rank="0"}} {}
+sglang:realtime_tokens_total{{mode="prefill_compute",tp_rank="0"}} {}
 sglang:realtime_tokens_total{{mode="prefill_cache",tp_rank="0"}} 99
 """
-NOTHING, BEFORE = "", PAGE.format(passes=10, prefills=1, rows=40, prompt=8)
-AFTER = PAGE.format(passes=110, prefills=3, rows=440, prompt=24)
+BEFORE, AFTER = PAGE.format(10, 1, 40, 8), PAGE.format(110, 3, 440, 24)
 # A pass that verifies drafts has a row per verified sequence, and each of them may make several tokens.
 VERIFIED = "sglang:spec_verify_calls_total {}\n"
+PAGES = {
+    "work": (BEFORE, AFTER),
+    "nothing before": ("", AFTER),
+    "verified": (BEFORE, AFTER + VERIFIED.format(160)),
+    "verified before": (BEFORE + VERIFIED.format(10), AFTER + VERIFIED.format(170)),
+    "no passes": (BEFORE, PAGE.format(10, 1, 80, 8)),
+    "no tokens": (BEFORE, PAGE.format(20, 1, 40, 8)),
+    "nothing more": (AFTER, AFTER),
+    "restarted": (BEFORE, PAGE.format(1, 1, 4, 8)),
+}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "work"),
-    [
-        (BEFORE, AFTER, Work(16, 2, 400, 100)),
-        (NOTHING, AFTER, Work(24, 3, 440, 110)),
-        (BEFORE, AFTER + VERIFIED.format(160), Work(16, 2, 160, 100)),
-        (BEFORE + VERIFIED.format(10), AFTER + VERIFIED.format(170), Work(16, 2, 160, 100)),
-        (BEFORE, PAGE.format(prefills=1, prompt=8, passes=10, rows=80), None),
-        (BEFORE, PAGE.format(prefills=1, prompt=8, passes=20, rows=40), None),
-        (AFTER, AFTER, None),
-        (BEFORE, PAGE.format(passes=1, prefills=1, rows=4, prompt=8), None),
-    ],
-)
-def test_the_work_of_a_window_comes_from_the_counters(before: str, after: str, work: Work | None) -> None:
-    if work:
-        assert work_between(parse_metrics(before), parse_metrics(after)) == work
-        assert work.batch == work.rows / work.decode_passes
-    else:
-        with pytest.raises(ValueError, match="count no decode passes"):
-            work_between(parse_metrics(before), parse_metrics(after))
-
-
-def test_a_stage_of_a_pipeline_that_gathers_no_logits_moves_enough_bytes() -> None:
-    shape = Shape.read(LLAMA | {"vocab_size": 151936})
-    # What a rank of the first stage exchanges with protocol Simple: 16 of 32 layers, the embedding, and the hidden
-    # states with the residual for the second stage.
-    reduces, send = 33 * 2 * 64 * 8192, 2 * 64 * 8192
-    predicted = predict(shape, STAGES, Work(0, 0, 64, 1))
-    assert judge(predicted, reduces + send, 0).verdict == "rdma"
-    # Without a pipeline every rank gathers them.
-    assert predict(shape, TP2, Work(0, 0, 64, 1)).low > 2 * 65 * 64 * 8192 + 64 * 151936
+def test_what_nccl_and_the_server_say_is_read_as_stored() -> None:
+    edges = [
+        f"{len(lines)} lines, channels {each}: {Choices(4).read('g', lines).edges('g', each)}" for lines, each in EDGES
+    ]
+    found = {"neighbours": [*edges, str(Choices(4).read("g", [TREES, OTHER_TREES]).neighbours)], "work": []}
+    for words in CHOICES:
+        choices = Choices(4)
+        for number, each in enumerate(words.split("; ")):
+            choices.read(f"pod {number}", [LINE.format(*each.split())])
+        found[words] = [f"reduce of {size}: {choices.of('reduce', size)}" for size in (4, 8, 12, 16, 20)]
+        found[words].append(f"gather of 32: {choices.of('gather', 32)}")
+    for name, pages in PAGES.items():
+        found["work"].append(f"{name}: {told(work_between, *map(parse_metrics, pages))}")
+    stored.compare("ledger_read", found)
 
 
 NEEDED = Bytes(100e6, 150e6, 200e6)
@@ -307,8 +282,3 @@ def test_a_tenth_of_the_bytes_by_tcp_never_passes_as_rdma(low: float, idle: floa
     tcp = int(low * share) + 1
     entry = judge(Bytes(low, low, 2 * low), int(2 * low) - tcp, tcp, scheduler_bytes(idle, Work(0, 0, 1, 1)))
     assert entry.verdict in ("mixed", "unexplained")
-
-
-def test_the_scheduler_sends_all_the_time_while_it_waits_and_once_per_pass_while_it_computes() -> None:
-    assert scheduler_bytes(2.0, Work(8, 1, 64, 64)) == 2 * 3e6 + 65 * 4096
-    assert scheduler_bytes(-1.0, Work(0, 0, 1, 1)) == 4096

@@ -140,6 +140,7 @@ CASES: dict[str, dict[str, Any]] = {
     "devices beside the plan": {"networks": RAILS, "moved": beside()},
     "devices beside the plan, all rails silent": {"networks": RAILS, "moved": beside(used=False)},
     "runs that are busy, and a scheduler that waits": {"clock": (2.0, 20.0), "runs": RUNS, "moved": moved(of(), 40e6)},
+    "runs that last longer than the window": {"clock": (0.0, 1.0), "runs": RUNS},
     "what NCCL says": {"says": [BOTH]},
     "what NCCL says, then otherwise": {"says": [BOTH, {"g-1-0": [SIZE.format(1 << 21, "RING", "SIMPLE")]}]},
     "NCCL takes what is not modelled": {"says": [{"g-0-0": [SIZE.format(1 << 21, "NVLS", "SIMPLE")]}]},

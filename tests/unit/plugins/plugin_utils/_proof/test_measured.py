@@ -4,7 +4,6 @@
 
 import csv
 from collections.abc import Iterator
-from functools import cache
 from itertools import groupby, product
 from pathlib import Path
 from typing import NamedTuple
@@ -109,52 +108,36 @@ PLACES = ((1, 1), (1, 3), (3, 1), (1, 1))
 
 
 def test_a_rank_in_a_tree_moves_what_its_place_needs() -> None:
-    for row in TABLES["b-4"]:
-        if row.tokens * row.shape.hidden < 16384:
-            check_place(row)
-
-
-def check_place(row: Pass) -> None:
-    size = row.tokens * row.shape.hidden * 2
-    choices = Choices(4).read(
-        "g", [f"AllReduce: {size} Bytes -> Algo TREE proto LL channel{{Lo..Hi}}={{0..{int(size > 4096)}}}"]
-    )
-    gathered = row.tokens * row.shape.vocabulary * 2
-    protocol = "LL" if gathered <= 1 << 20 else "SIMPLE"
-    choices.read("g", [f"AllGather: {gathered // 4} Bytes -> Algo RING proto {protocol} channel{{Lo..Hi}}={{0..1}}"])
-    unplaced = exchanged(of_pass(row), row.split, Scope("g", choices))
-    assert judge(unplaced, row.moved, 0).verdict == "rdma"
-    choices.neighbours["g"] = dict(enumerate(PLACES[row.rank]))
-    placed = exchanged(of_pass(row), row.split, Scope("g", choices))
-    assert placed.low == pytest.approx(row.moved, rel=0.02)
-    assert placed.usual == pytest.approx(row.moved, rel=0.10)
-    assert unplaced.high > 2 * placed.low or unplaced.low < placed.low / 1.5
-
-
-@cache
-def told(table: str) -> Choices:
-    """Return what eight ranks said of their choices and trees."""
-    choices = Choices(8)
-    for line in (MEASURED / SHARED).read_text(encoding="utf-8").splitlines():
-        if line.startswith(f"# {table} 8 "):
-            choices.read(line.split()[3].rstrip(":"), [line])
-    return choices
+    for row in (row for row in TABLES["b-4"] if row.tokens * row.shape.hidden < 16384):
+        size, gathered = row.tokens * row.shape.hidden * 2, row.tokens * row.shape.vocabulary * 2
+        protocol = "LL" if gathered <= 1 << 20 else "SIMPLE"
+        tree = f"AllReduce: {size} Bytes -> Algo TREE proto LL channel{{Lo..Hi}}={{0..{int(size > 4096)}}}"
+        ring = f"AllGather: {gathered // 4} Bytes -> Algo RING proto {protocol} channel{{Lo..Hi}}={{0..1}}"
+        choices = Choices(4).read("g", [tree]).read("g", [ring])
+        unplaced = exchanged(of_pass(row), row.split, Scope("g", choices))
+        assert judge(unplaced, row.moved, 0).verdict == "rdma"
+        choices.neighbours["g"] = dict(enumerate(PLACES[row.rank]))
+        placed = exchanged(of_pass(row), row.split, Scope("g", choices))
+        assert placed.low == pytest.approx(row.moved, rel=0.02)
+        assert placed.usual == pytest.approx(row.moved, rel=0.10)
+        assert unplaced.high > 2 * placed.low or unplaced.low < placed.low / 1.5
 
 
 @pytest.mark.parametrize("table", [name for name in TABLES if name.endswith("-8")])
 def test_what_nccl_said_is_within_a_tenth_of_what_each_of_eight_ranks_moves(table: str) -> None:
+    choices = Choices(8)
+    for line in (MEASURED / SHARED).read_text(encoding="utf-8").splitlines():
+        if line.startswith(f"# {table.removesuffix('-8')} 8 "):
+            choices.read(line.split()[3].rstrip(":"), [line])
     for row in TABLES[table]:
-        check_said(row)
-
-
-def check_said(row: Pass) -> None:
-    found = predict(row.shape, row.split, row.work, Scope(str(row.rank), told(row.table)))
-    if row.tokens == 1:  # The batches of a larger mean are not known.
+        scope = Scope(str(row.rank), choices)
+        found = predict(row.shape, row.split, row.work, scope)
+        if row.tokens == 1:  # The batches of a larger mean are not known.
+            assert found.usual == pytest.approx(row.moved, rel=0.10)
+            assert judge(found, row.moved // 2, 0).verdict == "unexplained"
+        found = exchanged(of_pass(row), row.split, scope)
         assert found.usual == pytest.approx(row.moved, rel=0.10)
-        assert judge(found, row.moved // 2, 0).verdict == "unexplained"
-    found = exchanged(of_pass(row), row.split, Scope(str(row.rank), told(row.table)))
-    assert found.usual == pytest.approx(row.moved, rel=0.10)
-    assert judge(found, row.moved, 0).verdict == "rdma"
+        assert judge(found, row.moved, 0).verdict == "rdma"
 
 
 @pytest.mark.parametrize(("setting", "kind", "size", "moved", "line"), list(rows("choices.tsv")))
@@ -168,22 +151,3 @@ def test_one_collective_moves_what_nccls_line_says(setting: str, kind: str, size
     assert found.high < 1.15 * found.low or int(size) < 8192
     # With half of the bytes on a path that nobody counts.
     assert judge(found, int(moved) // 2, 0).verdict == "unexplained"
-
-
-LINE = "g:1:1 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto LL channel{{Lo..Hi}}={{0..{}}}"
-
-
-@pytest.mark.parametrize(
-    ("above", "known"),
-    [
-        (("TREE", 1), True),
-        # Two sizes that agree in name, and share the message between other channels, leave the trees open.
-        (("TREE", 3), False),
-        (("RING", 1), False),
-    ],
-)
-def test_a_size_between_two_has_their_choice_only_if_they_agree(above: tuple[str, int], known: bool) -> None:
-    choices = Choices(4).read("g", [LINE.format(8192, "TREE", 1), LINE.format(32768, *above)])
-    assert (choices.of("reduce", 16384) is not None) is known
-    assert choices.of("reduce", 8192) == Choice("TREE", "LL", (0, 1))
-    assert choices.of("reduce", 4096) is choices.of("reduce", 65536) is None
