@@ -26,6 +26,11 @@ SAID = [
     {"choices": [{"delta": {"content": "blue."}}]},
     {"choices": [], "usage": {"completion_tokens": 7}},
 ]
+OTHERS: dict[str, list[dict[str, Any]]] = {
+    "broken": [{"error": "out of memory"}],
+    "mute": [],
+    "short": [{"choices": [{"delta": {"content": "blu"}, "finish_reason": "length"}]}, {"choices": [{"delta": {}}]}],
+}
 TEXT = "(thinks) light scatters\n\nRayleigh — blue."
 
 
@@ -46,9 +51,9 @@ class Server(BaseHTTPRequestHandler):
         if question == "refused":
             self.wfile.write(b"no such model")
             return
-        for chunk in [{"error": "out of memory"}] if question == "broken" else [] if question == "mute" else SAID:
+        for chunk in OTHERS.get(question, SAID):
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
-        if question != "cut":
+        if question not in ("cut", "short"):
             self.wfile.write(b"data: [DONE]\n\n")
 
 
@@ -71,6 +76,11 @@ def test_the_answer_is_shown_in_pieces_and_counted(port: int) -> None:
     (asked,) = Server.asked
     assert asked["path"] == "/v1/chat/completions"
     assert (asked["stream"], asked["max_tokens"]) == (True, 64)
+
+
+def test_an_answer_that_its_limit_ends_is_complete_and_says_so(port: int) -> None:
+    found = chat.ask(port, {"messages": [{"role": "user", "content": "short"}]}, 60, str)
+    assert (found["text"], found["end"], found["error"]) == ("blu", "length", "")
 
 
 @pytest.mark.parametrize(
