@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import tarfile
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -54,11 +53,6 @@ FILES = [
 ]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return write(tmp_path / "host", *FILES, f"{SERVER}/db/") / "host"
-
-
 def write(root: Path, *names: str) -> Path:
     """Write files that contain their names; return the directory above the root."""
     for name in names:
@@ -78,76 +72,14 @@ def connect(root: Path) -> sqlite3.Connection:
     return found
 
 
-@pytest.fixture
-def database(root: Path) -> Iterator[sqlite3.Connection]:
-    """Return a database that is open, as that of a K3s that runs."""
-    with closing(connect(root)) as found:
-        found.executemany("INSERT INTO kine (name, value) VALUES (?, ?)", [(str(n), bytes(500)) for n in range(500)])
-        found.commit()
-        yield found
-
-
-def rows(root: Path) -> int:
-    with closing(sqlite3.connect(root / SERVER / save.DATABASE)) as found:
+def rows(database: Path) -> int:
+    with closing(sqlite3.connect(database)) as found:
+        assert found.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         return int(found.execute("SELECT count(*) FROM kine").fetchone()[0])
 
 
-def test_a_running_server_is_saved_and_restored(root: Path, database: sqlite3.Connection, tmp_path: Path) -> None:
-    dest = tmp_path / "a.gz"
-    content = save.write(root, DATA, dest, single=True)
-    assert set(content.files) == {*FILES, f"{SERVER}/{save.DATABASE}"}
-    assert dest.stat().st_mode & 0o777 == 0o600
-    database.execute("DELETE FROM kine")
-    database.commit()
-    database.close()
-    (root / SERVER / "tls/server-ca.key").write_text("of another cluster")
-    exchange.converge("replaced", exchange.places(root, DATA), DATA, dest, False)
-    assert rows(root) == 500
-    assert (root / SERVER / "tls/server-ca.key").read_text() == f"{SERVER}/tls/server-ca.key"
-    assert not list((root / SERVER / "db").glob("state.db-*"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.gz", "host"]
-
-
-def test_the_copy_is_the_database_at_one_moment(root: Path, database: sqlite3.Connection, tmp_path: Path) -> None:
-    """Each transaction adds two rows, so a torn copy would have an odd number of them."""
-    stop, written = threading.Event(), threading.Event()
-
-    def write() -> None:
-        with closing(connect(root)) as found:
-            while not stop.is_set():
-                found.executemany("INSERT INTO kine (name, value) VALUES (?, ?)", [("x", bytes(3000))] * 2)
-                found.commit()
-                written.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        assert written.wait(30)
-        for _turn in range(3):
-            written.clear()
-            save.copy_database(root / SERVER / save.DATABASE, tmp_path / "copy.db")
-            assert written.wait(30), "the writer goes on"
-            with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
-                assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-                assert copy.execute("SELECT count(*) FROM kine").fetchone()[0] % 2 == 0
-            (tmp_path / "copy.db").unlink()
-    finally:
-        stop.set()
-        writer.join()
-
-
-def test_what_only_the_log_has_is_saved_after_a_crash(root: Path, database: sqlite3.Connection, tmp_path: Path) -> None:
-    crashed = tmp_path / "crashed"
-    for name in ("state.db", "state.db-wal"):
-        (crashed / name).parent.mkdir(exist_ok=True)
-        (crashed / name).write_bytes((root / SERVER / "db" / name).read_bytes())
-    save.copy_database(crashed / "state.db", tmp_path / "copy.db")
-    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
-        assert copy.execute("SELECT count(*) FROM kine").fetchone() == (500,)
-
-
 class Server:
-    """A server with a database, unless it is to be without, and the archive that the module writes."""
+    """A server after a crash, so that only the log of its database has the rows, and the archive of the module."""
 
     def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
         self.root, self.dest, self.patch = place / "host", place / "a.gz", patch
@@ -157,7 +89,9 @@ class Server:
         with closing(connect(self.root)) as found:
             found.executemany("INSERT INTO kine (value) VALUES (?)", [(bytes(500),) for _row in range(500)])
             found.commit()
-            found.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            files = {path: path.read_bytes() for path in self.of("db").iterdir() if not path.name.endswith("-shm")}
+        for path, content in files.items():
+            path.write_bytes(content)
 
     def of(self, name: str) -> Path:
         return self.root / SERVER / name
@@ -188,10 +122,14 @@ def with_special_files(server: Server) -> None:
 
 
 def with_another_file(server: Server) -> None:
+    shutil.rmtree(server.of("db"))
+    write(server.root, f"{SERVER}/db/")
     server.of("db/state.db").write_bytes(b"?" * 5000)
 
 
 def with_damage(server: Server) -> None:
+    with closing(connect(server.root)) as found:
+        found.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     with server.of("db/state.db").open("r+b") as file:
         file.seek(server.of("db/state.db").stat().st_size // 2)
         file.write(b"\xff" * 8192)
@@ -234,3 +172,44 @@ CASES: dict[str, list[Step]] = {
 
 def test_each_backup(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     play("k3s_backup", save, CASES, Server, capsys, tmp_path)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    return Server(tmp_path, monkeypatch)
+
+
+def test_a_server_is_saved_and_restored(server: Server) -> None:
+    save.write(server.root, DATA, server.dest, single=True)
+    with closing(connect(server.root)) as database:
+        database.execute("DELETE FROM kine")
+        database.commit()
+    server.of("tls/server-ca.key").write_text("of another cluster")
+    exchange.converge("replaced", exchange.places(server.root, DATA), DATA, server.dest, False)
+    assert rows(server.of(save.DATABASE)) == 500
+    assert server.of("tls/server-ca.key").read_text() == f"{SERVER}/tls/server-ca.key"
+    assert not list(server.of("db").glob("state.db-*"))
+
+
+def test_the_copy_is_the_database_at_one_moment(server: Server, tmp_path: Path) -> None:
+    """Each transaction adds two rows, so a torn copy would have an odd number of them."""
+    stop, written = threading.Event(), threading.Event()
+
+    def add() -> None:
+        with closing(connect(server.root)) as found:
+            while not stop.is_set():
+                found.executemany("INSERT INTO kine (name, value) VALUES (?, ?)", [("x", bytes(3000))] * 2)
+                found.commit()
+                written.set()
+
+    writer = threading.Thread(target=add)
+    writer.start()
+    try:
+        for turn in range(4):
+            assert written.wait(30), "the writer goes on"
+            written.clear()
+            save.copy_database(server.of(save.DATABASE), tmp_path / f"{turn}.db")
+            assert rows(tmp_path / f"{turn}.db") % 2 == 0
+    finally:
+        stop.set()
+        writer.join()
