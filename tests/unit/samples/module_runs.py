@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import stored
+import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
@@ -53,6 +54,8 @@ def lose_rights(host: Any) -> None:
     refuse_writes(host.patch)
 
 
+# Keys that Ansible documents, and those that an action gives to the next slice of a wait.
+ALWAYS = ("msg", "changed", "diff", "ansible_facts", "done", "progress")
 # What AnsibleModule tells of a file that is the result's path.
 OF_PATH = ("owner", "group", "mode", "state", "size", "uid", "gid", "secontext")
 _dumps = partial(json.dumps, ensure_ascii=False)
@@ -119,6 +122,8 @@ def play(
                         known.setdefault(text, title)
                         lines += [f"  {key}: as in '{before}'"] if before and len(text) > 120 else part
                 seen |= shown
+    documented = {*yaml.safe_load(getattr(module, "RETURN", "{}")), *ALWAYS}
+    assert set.union(*keys) <= documented or isinstance(module, FunctionType), set.union(*keys) - documented
     told["keys"] = [", ".join(sorted(set.intersection(*keys))), ", ".join(sorted(set.union(*keys)))]
     stored.compare(f"module_{name}", told)
 

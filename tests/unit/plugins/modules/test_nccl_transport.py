@@ -14,10 +14,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl import live
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import SourceError
 from ansible_collections.gb10.cluster.plugins.modules import nccl_transport
 from kube_samples import FakeApi, Response, pod
-from module_runs import Step, play, run_module
+from module_runs import Step, play
 
 REAL = Path(__file__).parents[2] / "fixtures" / "nccl" / "real"
-RETURNED = yaml.safe_load(nccl_transport.RETURN)
 IB = "\n".join(
     f"gemma-{{rank}}-0:40:40 [0] NCCL INFO {line}"
     for line in (
@@ -50,7 +49,7 @@ class Host:
     """Pods with logs, and a directory with a file of NCCL and the output of a server."""
 
     def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
-        self.place, self.hides, self.api = place, r"(?<=[ /])\w+_(?=twohosts)", Labelled()
+        self.place, self.patch, self.hides, self.api = place, patch, r"(?<=[ /])\w+_(?=twohosts)", Labelled()
         self.options = {"expect": EXPECT, "pods": PODS, "text_proves": True}
         (place / "own.1").write_text(
             f"gemma-0-0:40:40 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n{IB.format(rank=0)}\n"
@@ -60,7 +59,7 @@ class Host:
         patch.setattr(nccl_transport.time, "sleep", lambda _seconds: None)
 
     def shows(self) -> dict[str, Any]:
-        asked = [" ".join(map(str, ask.values())) for ask in self.api.asked]
+        asked = sorted(" ".join(map(str, ask.values())) for ask in self.api.asked)
         self.api.asked.clear()
         kept = [
             (path, f"{path.stat().st_mode & 0o777:o} {path.name}") for path in sorted(self.place.glob("kept*/**/*"))
@@ -85,7 +84,7 @@ def local(**options: Any) -> Step:
     def step(host: Host) -> dict[str, Any]:
         paths = {key: [str(host.place / name) for name in options.get(key, ())] for key in ("files", "evidence_dir")}
         paths |= {"evidence_dir": "".join(paths["evidence_dir"])} if paths["evidence_dir"] else {}
-        return {"pods": None, "expect": {}, **options, **{key: value for key, value in paths.items() if value}}
+        return {**NO_PODS, **options, **{key: value for key, value in paths.items() if value}}
 
     return step
 
@@ -107,6 +106,24 @@ def proving(step: Any, proves: bool) -> Step:
     return lambda host: {**step(host), "text_proves": proves}
 
 
+def pods_of_example(host: Host) -> dict[str, Any]:
+    """NCCL has files in all pods, so nothing else is read. Reading the pods' own logs would fail."""
+    four = IB.replace("nranks 2", "nranks 4").replace("nRanks 2 nNodes 2", "nRanks 4 nNodes 4")
+    host.api.logs = {f"gemma-{rank}-0": KeyError() for rank in range(4)}
+    host.api.files = {f"gemma-{rank}-0": [four.format(rank=rank)] for rank in range(4)}
+    return EXAMPLES[0] | {"text_proves": False}
+
+
+def files_of_example(host: Host) -> dict[str, Any]:
+    host.patch.chdir(host.place)
+    (host.place / "logs").mkdir()
+    for rank in (0, 1):
+        (host.place / f"logs/rank{rank}.log.gz").write_bytes(gzip.compress(IB.format(rank=rank).encode()))
+    return NO_PODS | EXAMPLES[1]
+
+
+EXAMPLES = [dict(task["gb10.cluster.nccl_transport"]) for task in yaml.safe_load(nccl_transport.EXAMPLES)[:3]]
+NO_PODS: dict[str, Any] = {"pods": None, "expect": {}}
 CASES: dict[str, list[Step]] = {
     "both rails": [logs(FIRST, SECOND), logs(FIRST, SECOND, expect={**EXPECT, "ranks": 4}), logs()],
     "one rank on TCP": [logs(FIRST, TCP, timeout=30)],
@@ -124,6 +141,11 @@ CASES: dict[str, list[Step]] = {
     ],
     "texts prove it, where the task says so": [proving(step, True) for step in UNPROVEN],
     "a file of NCCL proves it": [proving(local(files=["own.1"]), False)],
+    "the examples": [
+        pods_of_example,
+        files_of_example,
+        NO_PODS | EXAMPLES[2] | {"text": (REAL / "twohosts-socket.rank0.log").read_text()},
+    ],
     "no such file": [local(files=["nothing-*.log"])],
 }
 
@@ -145,52 +167,3 @@ def test_logs_that_cannot_be_read_are_no_logs_and_are_read_again_until_the_time_
 
     result, kept = live.judge_until_final(judge, timeout, lambda: times[-1] if times else 0.0, lambda: None)
     assert (result["failures"], kept, len(times)) == (["torn"], {}, looks)
-
-
-def test_documentation_names_every_option_and_result() -> None:
-    options = yaml.safe_load(nccl_transport.DOCUMENTATION)["options"]
-    assert set(options["expect"]["suboptions"]) == set(nccl_transport.EXPECT_SPEC)
-    assert set(options["pods"]["suboptions"]) == set(nccl_transport.PODS_SPEC)
-    assert len(yaml.safe_load(nccl_transport.EXAMPLES)) == 4
-    documented = set(RETURNED) - {"proof"}
-    assert documented | {"msg", "changed"} == set(
-        nccl_transport.run(
-            {**dict.fromkeys(("pods", "text", "evidence_dir")), "files": [], "expect": {}, "timeout": 0, "interval": 0},
-            False,
-        )
-    ) | {"changed"}
-
-
-def example(number: int) -> dict[str, Any]:
-    return dict(yaml.safe_load(nccl_transport.EXAMPLES)[number]["gb10.cluster.nccl_transport"])
-
-
-def test_the_example_for_pods_runs_as_it_is_written(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    four = IB.replace("nranks 2", "nranks 4").replace("nRanks 2 nNodes 2", "nRanks 4 nNodes 4")
-    names = [f"gemma-{rank}-0" for rank in range(4)]
-    pods = [pod(name, {"gb10.cluster/rank": str(rank)}) for rank, name in enumerate(names)]
-    files = {name: [four.format(rank=rank)] for rank, name in enumerate(names)}
-    # The pods' own logs would raise KeyError: where NCCL has files, only these are read.
-    asked = FakeApi(pods=pods, files=files).install(monkeypatch).asked
-    status, result = run_module(nccl_transport, capsys, **example(0))
-    assert (status, result["verdict"], len(result["ranks"])) == (0, "ib", 4)
-    selector = "gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank"
-    assert asked[0] == {"namespace": "gb10-serving", "label_selector": selector}
-    assert {(one["container"], one["command"][-1]) for one in asked[1:]} == {("transport", live.LOG_FILES)}
-    assert [rank["pod"] for rank in result["ranks"]] == [f"gemma-{rank}-0" for rank in range(4)]
-
-
-def test_the_examples_for_files_and_text_run_as_they_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "logs").mkdir()
-    for rank in (0, 1):
-        (tmp_path / "logs" / f"rank{rank}.log.gz").write_bytes(gzip.compress(IB.format(rank=rank).encode()))
-    monkeypatch.chdir(tmp_path)
-    assert run_module(nccl_transport, capsys, **example(1) | {"text_proves": True})[0] == 0
-    given = example(2)
-    assert "lookup(" in given["text"]
-    given["text"] = (REAL / "twohosts-socket.rank0.log").read_text()
-    assert run_module(nccl_transport, capsys, **given | {"text_proves": True})[0] == 0

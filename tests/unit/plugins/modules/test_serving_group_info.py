@@ -66,7 +66,7 @@ class Group(FakeApi):
         asked = [" ".join(map(str, ask.values())) for ask in self.asked]
         self.asked.clear()
         lists = [f"{asked.count(one)} times {one}" if asked.count(one) > 1 else one for one in asked]
-        return {"asked": sorted(set(lists), key=lists.index)}
+        return {"asked": sorted(set(lists))}
 
 
 END = pod(False, rank=1)
