@@ -74,6 +74,7 @@ def play(
 
     A step has options that are added to ``host.options``. A key that the host has as an attribute gets the value there
     instead. A step may be a function of the host, which may return such options. ``host.last`` is the last result.
+    ``host.commands`` are cleared after each run.
     ``module`` may be a function of the options that returns it. After each run the text has what differs from the run
     before.
     """
@@ -110,7 +111,7 @@ def play(
                 state = "FAILED" if status else "changed" if result.get("changed") else "ok"
                 first, *others = plain(str(result.get("msg", ""))).splitlines() or [""]
                 lines += [f"{given or 'again'}: {state}: {first}", *(f"  {line}" for line in others)]
-                shown = {**result, "warned": [*warned], **getattr(host, "shows", dict)()}
+                shown = {**result, "warned": [*warned], **_shows(host)}
                 shown = {
                     key: _same(value, plain) for key, value in shown.items() if key not in ("msg", "failed", "changed")
                 }
@@ -126,6 +127,14 @@ def play(
     assert set.union(*keys) <= documented or isinstance(module, FunctionType), set.union(*keys) - documented
     told["keys"] = [", ".join(sorted(set.intersection(*keys))), ", ".join(sorted(set.union(*keys)))]
     stored.compare(f"module_{name}", told)
+
+
+def _shows(host: Any) -> dict[str, Any]:
+    """Return what a host shows after a run, and the commands of this run."""
+    ran = getattr(host, "commands", None)
+    commands = {} if ran is None else {"commands": [*ran]}
+    del (ran or [])[:]
+    return commands | getattr(host, "shows", dict)()
 
 
 def _same(value: Any, plain: Callable[[str], str]) -> Any:

@@ -87,11 +87,6 @@ class Host:
         Path(argv[argv.index("-u") + 1]).touch()
         return Daemon(self.commands)
 
-    def shows(self) -> dict[str, Any]:
-        shown = {"commands": self.commands}
-        self.commands = []
-        return shown
-
 
 class Daemon:
     """An lldpd that runs until it is terminated."""

@@ -57,11 +57,6 @@ class Host:
         self.commands.append(f"{' '.join(argv)} {options or ''}")
         return subprocess.CompletedProcess(argv, 0, self.answers.pop(0) if self.answers else RESULT, "")
 
-    def shows(self) -> dict[str, Any]:
-        shown = {"commands": self.commands}
-        self.commands = []
-        return shown
-
 
 def lose_rights(host: Host) -> None:
     become_nobody(host.patch)

@@ -88,14 +88,14 @@ class Host:
 
     def shows(self) -> Json:
         results = self.last["results"]
-        shown: Json = {"commands": self.commands, "results": [], "lookups": self.lookups}
+        shown: Json = {"results": [], "lookups": self.lookups}
         for one in results:
             to = f"{one['peer']} {one['address']} from {one['netdev']} at {one['where']}"
             shown["results"].append(f"{to}: ok={one['ok']} {one['layer']} {one['rtt_ms']} ms {one['reason']}")
         if results:
             verdict = ping_verdict({"spark1": results, "spark2": []}, ["spark1", "spark2"])
             shown["verdict"] = f"ok={verdict['ok']} {verdict['msg'].splitlines()[-1]}"
-        self.commands, self.lookups = [], []
+        self.lookups = []
         return shown
 
     last: Json

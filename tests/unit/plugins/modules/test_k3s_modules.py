@@ -1,8 +1,9 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the modules that start K3s and read its state. tests/unit/hostile/test_hostile_archive.py tests refusals."""
+"""Test the modules that start K3s, read its state and remove it. hostile/test_hostile_archive.py tests refusals."""
 
 import hashlib
+import json
 import time
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.commands import
 from ansible_collections.gb10.cluster.plugins.modules import (
     k3s_airgap_info,
     k3s_backup_info,
+    k3s_leftovers,
     k3s_service,
     k3s_service_info,
     preflight_info,
@@ -46,11 +48,6 @@ class Systemd:
             return 0, f"{state}ExecMainStartTimestamp={self.started}\n", ""
         failed = command[1] == self.fails and sum(one.split()[1] == self.fails for one in self.commands) <= self.times
         return (1, "", "Job for k3s.service failed.") if failed else (0, "", "")
-
-    def shows(self) -> dict[str, Any]:
-        shown = {"commands": self.commands}
-        self.commands = []
-        return shown
 
 
 EVERYTHING = {"enabled": True, "daemon_reload": True}
@@ -94,11 +91,6 @@ SERVICE_INFO: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize(("module", "cases"), [(k3s_service, SERVICE), (k3s_service_info, SERVICE_INFO)])
-def test_each_step_of_a_service(capsys: Capture, tmp_path: Path, module: Any, cases: dict[str, list[Step]]) -> None:
-    play(module.__name__.rpartition(".")[2], module, cases, Systemd, capsys, tmp_path)
-
-
 class Directory:
     """A directory with the files of a release."""
 
@@ -122,8 +114,63 @@ AIRGAP: dict[str, list[Step]] = {
 }
 
 
-def test_each_directory_of_an_airgap(capsys: Capture, tmp_path: Path) -> None:
-    play("k3s_airgap_info", k3s_airgap_info, AIRGAP, Directory, capsys, tmp_path)
+ANSWERS = {
+    "ip -netns cni-1 -json -details link": json.dumps([{"ifname": "net1", "ifalias": "enp1s0f0v0"}]),
+    "ip -json route": json.dumps([{"dst": "10.42.1.0/24"}]),
+    "iptables-save": "*filter\n:KUBE-SERVICES - [0:0]\nCOMMIT\n",
+    "ip6tables-save": "*filter\nCOMMIT\n",
+}
+
+
+class Cleaned:
+    """A host with a VF in a killed pod's namespace, a pod route and a rule of kube-proxy."""
+
+    def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
+        self.place, self.patch = place, patch
+        self.options = {"directories": [str(place / "k3s"), str(place / "gone")]}
+        self.commands: list[str] = []
+        (place / "netns").mkdir()
+        (place / "netns/cni-1").touch()
+        (place / "k3s/server").mkdir(parents=True)
+        (place / "k3s/token").touch()
+        patch.setattr(AnsibleModule, "run_command", self.run)
+        patch.setattr(AnsibleModule, "get_bin_path", lambda _module, name, *_rest: f"/usr/sbin/{name}")
+        patch.setattr(k3s_leftovers, "NETNS", place / "netns")
+        patch.setattr(k3s_leftovers, "processes", lambda: ({}, {}))
+        patch.setattr(k3s_leftovers, "mounts_below", lambda *_arguments: ["/run/k3s/rootfs"])
+        patch.setattr(k3s_leftovers, "LINKS", ())
+
+    def run(self, command: list[str], **options: object) -> tuple[int, str, str]:
+        words = " ".join(command)
+        self.commands.append(f"{words} < {options['data']!r}" if options.get("data") else words)
+        return 0, ANSWERS.get(words, ""), ""
+
+    def shows(self) -> dict[str, Any]:
+        return {"here": sorted(str(path.relative_to(self.place)) for path in self.place.rglob("*"))}
+
+
+def be_busy(host: Cleaned) -> None:
+    def busy(path: Path) -> None:
+        raise OSError(16, "Device or resource busy", str(path))
+
+    host.patch.setattr(k3s_leftovers.shutil, "rmtree", busy)
+
+
+LEFTOVERS: dict[str, list[Step]] = {"listed, and removed": [{"check": True}, {}], "a busy directory": [be_busy, {}]}
+
+
+PLAYS: dict[str, tuple[Any, Any, dict[str, list[Step]]]] = {
+    "k3s_service": (k3s_service, Systemd, SERVICE),
+    "k3s_service_info": (k3s_service_info, Systemd, SERVICE_INFO),
+    "k3s_airgap_info": (k3s_airgap_info, Directory, AIRGAP),
+    "k3s_leftovers": (k3s_leftovers, Cleaned, LEFTOVERS),
+}
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_each_step(name: str, capsys: Capture, tmp_path: Path) -> None:
+    module, make, cases = PLAYS[name]
+    play(name, module, cases, make, capsys, tmp_path)
 
 
 def test_a_missing_archive_is_named(tmp_path: Path, capsys: Capture) -> None:

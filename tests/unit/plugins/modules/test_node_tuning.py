@@ -78,7 +78,7 @@ class Machine:
     def shows(self) -> dict[str, Any]:
         files = {str(path.relative_to(self.root)): path for path in sorted(self.root.rglob("*")) if path.is_file()}
         state = {"target": self.target, "swaps": self.swaps, "guard": self.guard, "running": sorted(self.running)}
-        shown = {"commands": self.commands, "state": state, "files": [*files]}
+        shown = {"state": state, "files": [*files]}
         sides = self.last.get("diff", {"before": "{}", "after": "{}"})
         shown |= {f"diff {side}": [Path(k).name for k, v in json.loads(sides[side]).items() if v] for side in sides}
         shown["diff"] = ""
@@ -86,7 +86,6 @@ class Machine:
             shown |= {name: path.read_text().splitlines() for name, path in files.items() if path.suffix != ".py"}
         elif node_tuning.GUARD.exists():
             shown["guard"] = node_tuning.GUARD.read_text().splitlines()[-1:]
-        self.commands = []
         return shown
 
 

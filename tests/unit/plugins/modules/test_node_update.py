@@ -110,8 +110,7 @@ class Machine:
 
     def shows(self) -> dict[str, Any]:
         kernels = {"runs": self.running, "default": self.saved, "once": self.once, "saved is read": self.reads_saved}
-        shown = {"commands": self.commands, "held": sorted(self.held), "kernels": kernels, "state": {}}
-        self.commands = []
+        shown = {"held": sorted(self.held), "kernels": kernels, "state": {}}
         if node_update.STATE.exists() and node_update.STATE.read_text()[:2] == "{\n":
             shown["state"] = state()
         return shown

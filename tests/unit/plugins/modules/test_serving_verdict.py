@@ -26,7 +26,7 @@ class Cluster:
         self.lines: list[str] = []
         self.refuses, self.in_full = "", False
         self.made: dict[str, Json] = {}
-        self.calls: list[str] = []
+        self.commands: list[str] = []
         self.last: Json = {}
         self.hides = "(?<=glm-verdict-)[0-9a-f]+"
         patch.setattr(serving_verdict, "Cluster", lambda _kubeconfig, _context: self)
@@ -39,10 +39,10 @@ class Cluster:
         if self.refuses:
             raise serving_verdict.ClusterError(self.refuses, 403)
         self.made[pod["metadata"]["name"]] = pod
-        self.calls.append(f"create {pod['metadata']['name']}")
+        self.commands.append(f"create {pod['metadata']['name']}")
 
     def delete_pod(self, _namespace: str, name: str) -> None:
-        self.calls.append(f"delete {name}")
+        self.commands.append(f"delete {name}")
         del self.made[name]
 
     def events(self, _namespace: str) -> list[Json]:
@@ -52,11 +52,8 @@ class Cluster:
         return self.lines
 
     def shows(self) -> Json:
-        shown: Json = {"calls": self.calls, "pod": []}
-        if self.in_full:
-            shown["pod"] = [f"{key}: {json.dumps(each)}" for pod in self.made.values() for key, each in pod.items()]
-        self.calls = []
-        return shown
+        pods = self.made.values() if self.in_full else ()
+        return {"pod": [f"{key}: {json.dumps(each)}" for pod in pods for key, each in pod.items()]}
 
 
 def said(*kinds: str, **more: str) -> Json:
