@@ -1,15 +1,59 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that an image is pulled once, pinned on first use, and refused when it differs."""
+"""Test the modules that start pods: an image is pulled once and pinned, and one pod asks an image about a group."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.modules import image_pull
-from module_runs import play
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.modules import image_pull, serving_verdict
+from module_runs import Step, play
 
 Json = dict[str, Any]
+WHERE = {"kubeconfig": "/k", "context": "gb10", "namespace": "models"}
+
+
+class Namespace:
+    """A namespace in which a module creates and deletes pods. The text has a pod if the case asks for it."""
+
+    kubectl = "kubectl"
+
+    def __init__(self, patch: pytest.MonkeyPatch, module: Any) -> None:
+        self.made: dict[str, Json] = {}
+        self.commands: list[str] = []
+        self.in_full = False
+        patch.setattr(module, "Cluster", lambda _kubeconfig, _context: self)
+
+    def status(self, pod: Json) -> Json:
+        raise NotImplementedError
+
+    def pods(self, _namespace: str, selector: str) -> list[Json]:
+        key, label = selector.split("=")
+        own = {name: pod for name, pod in self.made.items() if pod["metadata"]["labels"][key] == label}
+        return [
+            {**pod, "metadata": {**pod["metadata"], "uid": name}, "status": self.status(pod)}
+            for name, pod in own.items()
+        ]
+
+    def create_pod(self, _namespace: str, pod: Json) -> None:
+        name = pod["metadata"]["name"]
+        self.made[name] = pod
+        self.commands.append(f"create {name}")
+
+    def delete_pod(self, _namespace: str, name: str) -> None:
+        self.commands.append(f"delete {name}")
+        del self.made[name]
+
+    def events(self, _namespace: str) -> list[Json]:
+        return []
+
+    def shows(self) -> Json:
+        pods = [*self.made.values()][:1] if self.in_full else []
+        return {"pod": [f"{key}: {json.dumps(part)}" for pod in pods for key, part in pod.items()]}
+
+
 REPO = "docker.io/lmsysorg/sglang"
 TAG = f"{REPO}:v0.5.14"
 OLD, NEW = "sha256:0ld", "sha256:4e3"
@@ -27,33 +71,36 @@ sha256:{"2" * 64} {TYPE} sha256:m2 65.1 MiB linux/amd64 -
 """
 
 
-class Cluster:
+class Nodes(Namespace):
     """Nodes. A pod gets the image id in ``gives``; the pull does not end without one, and fails if it has a blank."""
 
     def __init__(self, _place: Path, patch: pytest.MonkeyPatch) -> None:
-        self.options = {"kubeconfig": "/k", "context": "gb10", "namespace": "models", "image": TAG}
-        self.hosts, self.may_list, self.in_full = BOTH, True, False
+        super().__init__(patch, image_pull)
+        self.options = {**WHERE, "image": TAG}
+        self.hosts, self.may_list = BOTH, True
         self.holds: dict[str, list[str]] = {}
         self.gives = dict.fromkeys(BOTH, f"{REPO}@{OLD}")
         self.record: dict[str, str] = {}
-        self.made: dict[str, Json] = {}
-        self.created: list[str] = []
-        patch.setattr(image_pull, "Cluster", lambda _kubeconfig, _context: self)
 
     def shows(self) -> Json:
-        pods = [f"{pod['spec']['containers'][0]['image']} on {place(pod)}" for pod in self.made.values()]
-        specs = [{**pod["metadata"], **pod["spec"]} for pod in self.made.values()][:1]
-        return {"pods": pods, "created": self.created, "record": self.record, "pod": specs if self.in_full else []}
+        images = {pod["spec"]["containers"][0]["image"] for pod in self.made.values()}
+        return {**super().shows(), "pull": sorted(images), "record": self.record}
+
+    def status(self, pod: Json) -> Json:
+        image = self.gives.get(pod["spec"]["nodeSelector"]["kubernetes.io/hostname"], "")
+        waits = {"reason": "ImagePullBackOff", "message": image} if " " in image else {}
+        own = {"imageID": "" if waits else image, "state": {"waiting": waits}}
+        return {"phase": "Pending", "containerStatuses": [own]}
 
     def nodes(self) -> list[Json]:
         if not self.may_list:
-            raise image_pull.ClusterError("can't list the nodes (403: Forbidden)", 403)
+            raise ClusterError("can't list the nodes (403: Forbidden)", 403)
         images = {host: [{"names": self.holds.get(host, [])}] for host in self.hosts}
         return [{"metadata": {"name": host}, "status": {"images": held}} for host, held in images.items()]
 
     def objects(self, _resource: str, _namespace: str, name: str) -> list[Json]:
         if name == "hidden":
-            raise image_pull.ClusterError("can't read v1/secrets hidden (403: Forbidden)", 403)
+            raise ClusterError("can't read v1/secrets hidden (403: Forbidden)", 403)
         return [{"metadata": {"name": name}}] if name in ("registry", "low") else []
 
     def config_map(self, _namespace: str, _name: str) -> dict[str, str]:
@@ -62,33 +109,12 @@ class Cluster:
     def add_to_config_map(self, _namespace: str, _name: str, data: dict[str, str]) -> None:
         self.record = self.record | data
 
-    def pods(self, _namespace: str, selector: str) -> list[Json]:
-        key, label = selector.split("=")
-        chosen = [pod for pod in self.made.values() if pod["metadata"]["labels"][key] == label]
-        for pod in chosen:
-            image = self.gives.get(place(pod), "")
-            waits = {"reason": "ImagePullBackOff", "message": image} if " " in image else {}
-            own = {"imageID": "" if waits else image, "state": {"waiting": waits}}
-            pod["status"] = {"phase": "Pending", "containerStatuses": [own]}
-        return [{**pod, "metadata": {**pod["metadata"], "uid": pod["metadata"]["name"]}} for pod in chosen]
-
-    def create_pod(self, _namespace: str, pod: Json) -> None:
-        self.made[pod["metadata"]["name"]] = pod
-        self.created = [*self.created, place(pod)]
-
-    def delete_pod(self, _namespace: str, name: str) -> None:
-        del self.made[name]
-
     def events(self, _namespace: str) -> list[Json]:
         about = [{"kind": "Pod", "name": name, "uid": name} for name in self.made]
         failed = {"type": "Warning", "reason": "Failed", "message": "Failed to pull image: manifest unknown"}
         return [{"involvedObject": pod, **failed} for pod in about]
 
     warnings = events
-
-
-def place(pod: Json) -> str:
-    return str(pod["spec"]["nodeSelector"]["kubernetes.io/hostname"])
 
 
 def listed(text: str, other: str = "") -> Json:
@@ -110,7 +136,7 @@ UNCLEAR = {
     "two manifests": listed(f"{LISTED}{TAG} x sha256:m2"),
     "always pulled": {**listed(LISTED), "pull_policy": "Always"},
 }
-CASES: dict[str, list[Json]] = {
+PULLS: dict[str, list[Json]] = {
     "first use, and again": [{}, {"holds": dict.fromkeys(BOTH, HELD[:1])}],
     "a later node pulls the recorded digest": [{"record": dict.fromkeys(RECORDED, NEW), **gives("spark1")}],
     "another digest than recorded": [{"record": RECORDED, "holds": {"spark1": HELD, "spark2": OTHER}}],
@@ -170,6 +196,58 @@ CASES: dict[str, list[Json]] = {
 }
 
 
+class Answers(Namespace):
+    """A namespace in which a pod ends as ``phase`` says and logs ``lines``."""
+
+    def __init__(self, _place: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(patch, serving_verdict)
+        self.options = {**WHERE, "instance": "glm", "image": "i", "node": "spark1", "program": "p", "timeout": 60}
+        self.options |= {"ranks": [{"rank": 0, "argv": ["--a"]}, {"rank": 1, "argv": ["--b"]}], "gpu": {"name": "g"}}
+        self.phase: Json = {"phase": "Succeeded"}
+        self.lines: list[str] = []
+        self.refuses, self.hides = "", "(?<=glm-verdict-)[0-9a-f]+"
+        self.last: Json = {}
+
+    def status(self, _pod: Json) -> Json:
+        return self.phase
+
+    def create_pod(self, namespace: str, pod: Json) -> None:
+        if self.refuses:
+            raise ClusterError(self.refuses, 403)
+        super().create_pod(namespace, pod)
+
+    def log_end(self, *_words: Any) -> list[str]:
+        return self.lines
+
+
+def said(*kinds: str, **more: str) -> Json:
+    answers = [{"rank": rank, "verdict": kind, "message": "ValueError: no"} | more for rank, kind in enumerate(kinds)]
+    return {"lines": [f"gb10-verdict {json.dumps(answer)}" for answer in answers]}
+
+
+def again(cluster: Answers) -> Json:
+    return {"progress": cluster.last["progress"]}
+
+
+PENDING = {"phase": {"phase": "Pending"}}
+OOM = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}
+OWNED = {"owner": {"image_pull_secrets": ["registry"], "pod_labels": {"team": "a"}}}
+PLAN = {"plan": {"instance": "glm"}}
+ANSWERS: dict[str, list[Step]] = {
+    **{f"{kind} by both": [said(kind, kind)] for kind in ("accepted", "refused", "unknown")},
+    "the second rank is refused": [{**said("accepted", "refused"), **PLAN}],
+    "admission refuses the pod": [{"refuses": "can't create pod glm-verdict (403: violates PodSecurity)", **PLAN}],
+    "a slow pod": [PENDING, again, again],
+    "the check was killed": [{"phase": OOM, "lines": [*said("accepted")["lines"], "gb10-verdict {half"]}],
+    "the owner's pod": [{"in_full": True, **PENDING, **OWNED, "timeout": 100, "pull_policy": "Never"}],
+    "a GPU that nobody knows": [{"gpu": {}}],
+    "check mode": [{"check": True}],
+}
+
+
 @pytest.mark.usefixtures("simulated_clock")
-def test_each_step_of_a_pull(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("image_pull", image_pull, CASES, Cluster, capsys, tmp_path)
+@pytest.mark.parametrize(("module", "make", "cases"), [(image_pull, Nodes, PULLS), (serving_verdict, Answers, ANSWERS)])
+def test_each_step(
+    module: Any, make: Any, cases: dict[str, list[Step]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    play(module.__name__.rpartition(".")[2], module, cases, make, capsys, tmp_path)
