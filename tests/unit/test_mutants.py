@@ -72,7 +72,7 @@ def test_the_faults_of_a_line(
                 "tests/unit/hostile/test_hostile_archive.py",
             },
         ),
-        ("modules/nic_qos", {"modules/test_nic_qos.py"}),
+        ("modules/nic_qos", {"modules/test_port_modules.py"}),
     ],
 )
 def test_the_tests_of_a_package_and_of_what_imports_it_are_chosen(package: str, some: set[str]) -> None:

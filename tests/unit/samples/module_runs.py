@@ -129,6 +129,17 @@ def play(
     stored.compare(f"module_{name}", told)
 
 
+def steps_of(*, clock: bool = False, **plays: tuple[Any, Any, Mapping[str, Iterable[Step]]]) -> Any:
+    """Return a test that plays the cases of modules on hosts that it makes, perhaps with a simulated clock."""
+
+    @pytest.mark.parametrize("name", plays)
+    def test(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        module, make, cases = plays[name]
+        play(name, module, cases, make, capsys, tmp_path)
+
+    return pytest.mark.usefixtures("simulated_clock")(test) if clock else test
+
+
 def _shows(host: Any) -> dict[str, Any]:
     """Return what a host shows after a run, and the commands of this run."""
     ran = getattr(host, "commands", None)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.modules import api_apply
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 CONFIG = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "programs", "namespace": "serving"}}
 SECRET = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "key", "namespace": "serving"}}
@@ -72,7 +72,4 @@ CASES: dict[str, list[Step]] = {
     ],
     **{f"a field of {each}": [{"error": refused((".data.x", each)), "results": CHANGED}] for each in MANAGERS},
 }
-
-
-def test_each_application(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("api_apply", api_apply, CASES, Api, capsys, tmp_path)
+test_each_application = steps_of(api_apply=(api_apply, Api, CASES))

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.modules import cabling_info
 from ansible_collections.gb10.cluster.plugins.modules.cabling_info import parse_lldp
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 PORT = "enp1s0f0np0"
 PEER, OWN_VF = "fe80::4ab0:2dff:fe00:200", "fe80::eeff:1"
@@ -131,10 +131,7 @@ CASES: dict[str, list[Step]] = {
     "no root": [{"remedy": "The task ran as user nvidia, but needs root"}],
     "no ports": [lambda host: shutil.rmtree(host.place / "class"), {"links": {}}],
 }
-
-
-def test_each_look(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("cabling_info", cabling_info, CASES, Host, capsys, tmp_path)
+test_each_look = steps_of(cabling_info=(cabling_info, Host, CASES))
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"lldp": []}', '{"lldp": [{}]}'])

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.modules import (
     support_cluster_info,
 )
 from kube_samples import FakeApi, Response, api_of
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 Json = dict[str, Any]
 RUNTIME = 'failed to get sandbox runtime: no runtime for "nvidia" is configured'
@@ -259,18 +259,12 @@ BUNDLES: dict[str, list[Step]] = {
     "rights in one namespace": [refused("nodes", "pods")],
     "an error is no missing right": [refused("nodes", "pods", status=500)],
 }
-PLAYS: dict[str, tuple[Any, Any, dict[str, list[Step]]]] = {
-    "node_wait": (node_wait, partial(Restarting, timeout=60), NODE_WAITS),
-    "node_room_waits": (node_room_info, Restarting, ROOM_WAITS),
-    "node_room_info": (node_room_info, api_of, ROOMS),
-    "pods_wait": (pods_wait, partial(api_of, namespace="kube-system", label_selector="a=b", timeout=20), POD_WAITS),
-    "existing_cluster_info": (existing_cluster_info, Existing, CLUSTERS),
-    "support_cluster_info": (support_cluster_info, Supported, BUNDLES),
-}
-
-
-@pytest.mark.usefixtures("simulated_clock")
-@pytest.mark.parametrize("name", PLAYS)
-def test_each_reading(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    module, make, cases = PLAYS[name]
-    play(name, module, cases, make, capsys, tmp_path)
+test_each_step = steps_of(
+    clock=True,
+    node_wait=(node_wait, partial(Restarting, timeout=60), NODE_WAITS),
+    node_room_waits=(node_room_info, Restarting, ROOM_WAITS),
+    node_room_info=(node_room_info, api_of, ROOMS),
+    pods_wait=(pods_wait, partial(api_of, namespace="kube-system", label_selector="a=b", timeout=20), POD_WAITS),
+    existing_cluster_info=(existing_cluster_info, Existing, CLUSTERS),
+    support_cluster_info=(support_cluster_info, Supported, BUNDLES),
+)

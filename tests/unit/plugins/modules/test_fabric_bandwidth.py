@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.modules.fabric_bandwidth import (
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from fabric_samples import fabric
-from module_runs import Step, become_nobody, play
+from module_runs import Step, become_nobody, steps_of
 from sysfs_samples import mlx5_vf
 
 # one rail: the sample sysfs has the GID of its first VF
@@ -83,11 +83,7 @@ CASES: dict[str, list[Step]] = {
     "no GID": [lose_gid, {}],
     "no rights": [lose_rights, SERVER],
 }
-
-
-@pytest.mark.usefixtures("simulated_clock")
-def test_each_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("fabric_bandwidth", bandwidth, CASES, Host, capsys, tmp_path)
+test_each_side = steps_of(clock=True, fabric_bandwidth=(bandwidth, Host, CASES))
 
 
 FLOORS = (HALF_FLOOR, FULL_FLOOR)

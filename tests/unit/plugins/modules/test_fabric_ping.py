@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.modules import fabric_ping
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.check_matrix import ping_verdict
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from fabric_samples import fabric
-from module_runs import Step, become_nobody, play
+from module_runs import Step, become_nobody, steps_of
 from ring_samples import cabled_plan
 
 Json = dict[str, Any]
@@ -142,10 +142,7 @@ CASES: dict[str, list[Step]] = {
     ],
     "the planned MAC in capitals": [{"lladdr": PEER[0]["mac"].upper()}],
 }
-
-
-def test_each_kind_of_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("fabric_ping", fabric_ping, CASES, Host, capsys, tmp_path)
+test_each_kind_of_answer = steps_of(fabric_ping=(fabric_ping, Host, CASES))
 
 
 def test_hosts_without_a_common_rail_are_pinged_over_the_hosts_between() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.modules import host_files
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 
 class Host:
@@ -122,7 +122,4 @@ CASES: dict[str, list[Step]] = {
     "another mode of the directory": [{}, lambda host: host.etc.chmod(0o755), {"check": True}, {}],
     "a file in the place of a directory": [block, {}],
 }
-
-
-def test_each_step_of_the_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("host_files", host_files, CASES, Host, capsys, tmp_path)
+test_each_step_of_the_files = steps_of(host_files=(host_files, Host, CASES))

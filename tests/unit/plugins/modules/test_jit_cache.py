@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.modules import jit_cache
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 OWN, OLD, OLDER = "0.5.12-arm64-0123456789ab", "0.5.11-arm64-0123456789ab", "0.5.10-arm64-0123456789ab"
 MEGABYTE = 1_000_000
@@ -62,10 +62,7 @@ CASES: dict[str, list[Step]] = {
     **{f"key {key!r}": [{"key": key, "limit_gb": 0}] for key in ("", "..", "models", "a/b-0123456789ab")},
     "a file in the place of the directory": [block, {"limit_gb": 1}],
 }
-
-
-def test_each_step_of_the_cache(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("jit_cache", jit_cache, CASES, Cache, capsys, tmp_path)
+test_each_step_of_the_cache = steps_of(jit_cache=(jit_cache, Cache, CASES))
 
 
 @pytest.mark.parametrize(

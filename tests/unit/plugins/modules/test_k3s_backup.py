@@ -15,7 +15,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.modules import k3s_backup as save
 from ansible_collections.gb10.cluster.plugins.modules import k3s_state as exchange
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -168,10 +168,7 @@ CASES: dict[str, list[Step]] = {
     "a file vanishes each time": [vanish(3), {}],
     "a backup was killed": [after_a_killed_backup, {}],
 }
-
-
-def test_each_backup(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("k3s_backup", save, CASES, Server, capsys, tmp_path)
+test_each_backup = steps_of(k3s_backup=(save, Server, CASES))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.modules import (
     k3s_service_info,
     preflight_info,
 )
-from module_runs import Step, play, run_module
+from module_runs import Step, run_module, steps_of
 
 Capture = pytest.CaptureFixture[str]
 
@@ -159,18 +159,12 @@ def be_busy(host: Cleaned) -> None:
 LEFTOVERS: dict[str, list[Step]] = {"listed, and removed": [{"check": True}, {}], "a busy directory": [be_busy, {}]}
 
 
-PLAYS: dict[str, tuple[Any, Any, dict[str, list[Step]]]] = {
-    "k3s_service": (k3s_service, Systemd, SERVICE),
-    "k3s_service_info": (k3s_service_info, Systemd, SERVICE_INFO),
-    "k3s_airgap_info": (k3s_airgap_info, Directory, AIRGAP),
-    "k3s_leftovers": (k3s_leftovers, Cleaned, LEFTOVERS),
-}
-
-
-@pytest.mark.parametrize("name", PLAYS)
-def test_each_step(name: str, capsys: Capture, tmp_path: Path) -> None:
-    module, make, cases = PLAYS[name]
-    play(name, module, cases, make, capsys, tmp_path)
+test_each_step = steps_of(
+    k3s_service=(k3s_service, Systemd, SERVICE),
+    k3s_service_info=(k3s_service_info, Systemd, SERVICE_INFO),
+    k3s_airgap_info=(k3s_airgap_info, Directory, AIRGAP),
+    k3s_leftovers=(k3s_leftovers, Cleaned, LEFTOVERS),
+)
 
 
 def test_a_missing_archive_is_named(tmp_path: Path, capsys: Capture) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.modules import k3s_state as exchange
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 DATA = "/var/lib/rancher/k3s"
 SERVER = "var/lib/rancher/k3s/server"
@@ -130,10 +130,7 @@ CASES: dict[str, list[Step]] = {
     "aside and settled": [*to("aside", "settled", "settled")],
     "a server that never ran": [empty, *to("aside")],
 }
-
-
-def test_each_step_of_an_exchange(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("k3s_state", exchange, CASES, Server, capsys, tmp_path)
+test_each_step_of_an_exchange = steps_of(k3s_state=(exchange, Server, CASES))
 
 
 def stop_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.modules import k3s_upgrade_plan as upgrade
 from hypothesis import given
 from hypothesis import strategies as st
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 OLD, NEW = "v1.36.4+k3s1", "v1.36.5+k3s1"
 MARK = {"annotations": {"gb10.cluster/upgrade": NEW}}
@@ -72,10 +72,7 @@ CASES: dict[str, list[Step]] = {
     ],
     "no cluster": [{"context": "nosuch"}],
 }
-
-
-def test_each_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("k3s_upgrade_plan", upgrade, CASES, Cluster, capsys, tmp_path)
+test_each_plan = steps_of(k3s_upgrade_plan=(upgrade, Cluster, CASES))
 
 
 @given(

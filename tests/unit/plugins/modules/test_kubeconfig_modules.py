@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from kube_samples import FakeApi
-from module_runs import Step, play
+from module_runs import Step, play, steps_of
 
 SOURCE = {
     "clusters": [
@@ -101,10 +101,7 @@ CASES: dict[str, list[Step]] = {
     "a lock that stays": [{}, stays_locked, {"context": "other"}, ABSENT, CHECK],
     **{f"a refused {call}": [has("{}\n"), refuse(call), {}] for call in ("mkdir", "read_text", "replace")},
 }
-
-
-def test_each_step_of_a_change(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("kubeconfig", kubeconfig, CASES, Host, capsys, tmp_path)
+test_each_step_of_a_change = steps_of(kubeconfig=(kubeconfig, Host, CASES))
 
 
 @contextmanager

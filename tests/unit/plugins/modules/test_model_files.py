@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import store
 from ansible_collections.gb10.cluster.plugins.modules import model_files, model_files_info, model_stage
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 FILES = {"config.json": b"{}", "model-00001-of-00002.safetensors": b"one" * 99, "sub/two.bin": b"two" * 999}
 
@@ -135,11 +135,8 @@ CASES: dict[str, list[Step]] = {
 }
 
 
-def test_each_step_of_the_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    def module(options: dict[str, Any]) -> Any:
-        return model_files if "state" in options else model_files_info
-
-    play("model_files", module, CASES, Host, capsys, tmp_path)
+def module_of(options: dict[str, Any]) -> Any:
+    return model_files if "state" in options else model_files_info
 
 
 class Copied:
@@ -168,7 +165,4 @@ STAGED: dict[str, list[Step]] = {
     "many missing files": [lack, {}],
     "no right to read": [refuse, {}],
 }
-
-
-def test_each_copied_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("model_stage", model_stage, STAGED, Copied, capsys, tmp_path)
+test_each_step = steps_of(model_files=(module_of, Host, CASES), model_stage=(model_stage, Copied, STAGED))

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl import live
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import SourceError
 from ansible_collections.gb10.cluster.plugins.modules import nccl_transport
 from kube_samples import FakeApi, Response, pod
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 REAL = Path(__file__).parents[2] / "fixtures" / "nccl" / "real"
 IB = "\n".join(
@@ -148,10 +148,7 @@ CASES: dict[str, list[Step]] = {
     ],
     "no such file": [local(files=["nothing-*.log"])],
 }
-
-
-def test_each_judgement(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("nccl_transport", nccl_transport, CASES, Host, capsys, tmp_path)
+test_each_judgement = steps_of(nccl_transport=(nccl_transport, Host, CASES))
 
 
 @pytest.mark.parametrize("error", [SourceError("torn"), ClusterError("torn")])

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric import netpla
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.modules import netplan_transaction
-from module_runs import Step, play, run_module
+from module_runs import Step, run_module, steps_of
 
 PLAN = {"pfs": [{"name": "enp1s0f0np0"}], "vfs": [{"netdev": "enp1s0f0v0", "address": "10.100.0.1", "prefix": 24}]}
 
@@ -234,10 +234,7 @@ CASES: dict[str, list[Step]] = {
     "a VF does not exist yet": [lose_vf, {**CHECKED, "holding": False}, {"check": True}, {}],
     "sysctls": [have_sysctl, {}, confirm, BACK, confirm],
 }
-
-
-def test_each_step_of_a_transaction(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("netplan_transaction", netplan_transaction, CASES, Host, capsys, tmp_path)
+test_each_step_of_a_transaction = steps_of(netplan_transaction=(netplan_transaction, Host, CASES))
 
 
 def test_a_second_run_at_the_same_time_is_refused_and_takes_nothing_from_the_first(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.modules import node_tuning
-from module_runs import Step, lose_rights, play
+from module_runs import Step, lose_rights, steps_of
 
 
 class Machine:
@@ -147,7 +147,4 @@ CASES: dict[str, list[Step]] = {
     "a record of an interrupted run": [{"swappiness": 10}, keep_record, {}, restore_record, {"check": True}, {}, {}],
     "no root": [lose_rights, HEADLESS],
 }
-
-
-def test_each_step_of_a_tuning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("node_tuning", node_tuning, CASES, Machine, capsys, tmp_path)
+test_each_step_of_a_tuning = steps_of(node_tuning=(node_tuning, Machine, CASES))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.modules import node_update
-from module_runs import Step, play, run_module
+from module_runs import Step, run_module, steps_of
 
 OLD, NEW = "6.17.0-1014-nvidia", "6.17.0-1015-nvidia"
 HELD = "linux-nvidia-hwe-24.04"
@@ -173,10 +173,7 @@ CASES: dict[str, list[Step]] = {
         *PLANNED,
     ],
 }
-
-
-def test_each_step_of_an_update(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("node_update", node_update, CASES, Machine, capsys, tmp_path)
+test_each_step_of_an_update = steps_of(node_update=(node_update, Machine, CASES))
 
 
 def run(machine: Machine, capsys: pytest.CaptureFixture[str], *steps: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import image_pull, serving_verdict
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 Json = dict[str, Any]
 WHERE = {"kubeconfig": "/k", "context": "gb10", "namespace": "models"}
@@ -243,11 +243,6 @@ ANSWERS: dict[str, list[Step]] = {
     "a GPU that nobody knows": [{"gpu": {}}],
     "check mode": [{"check": True}],
 }
-
-
-@pytest.mark.usefixtures("simulated_clock")
-@pytest.mark.parametrize(("module", "make", "cases"), [(image_pull, Nodes, PULLS), (serving_verdict, Answers, ANSWERS)])
-def test_each_step(
-    module: Any, make: Any, cases: dict[str, list[Step]], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    play(module.__name__.rpartition(".")[2], module, cases, make, capsys, tmp_path)
+test_each_step = steps_of(
+    clock=True, image_pull=(image_pull, Nodes, PULLS), serving_verdict=(serving_verdict, Answers, ANSWERS)
+)

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric import virtua
 from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.modules import fabric_health, nic_qos, pf_info, roce_gid_info, sriov_vf
-from module_runs import Step, lose_rights, play, refuse_writes
+from module_runs import Step, lose_rights, refuse_writes, steps_of
 from sysfs_samples import mlx5_vf, pci_function
 
 ABSENT = {"state": "absent"}
@@ -266,19 +266,13 @@ HEALTH: dict[str, list[Step]] = {
 }
 
 
-PLAYS: dict[str, tuple[Any, Any, dict[str, list[Step]]]] = {
-    "sriov_vf": (sriov_vf, Functions, VFS),
-    "nic_qos": (nic_qos, Classes, QOS),
-    "roce_gid_info": (roce_gid_info, Devices, GIDS),
-    "pf_info": (pf_info, Devices, PFS),
-    "fabric_health": (fabric_health, Ports, HEALTH),
-}
-
-
-@pytest.mark.parametrize("name", PLAYS)
-def test_each_step(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    module, make, cases = PLAYS[name]
-    play(name, module, cases, make, capsys, tmp_path)
+test_each_step = steps_of(
+    sriov_vf=(sriov_vf, Functions, VFS),
+    nic_qos=(nic_qos, Classes, QOS),
+    roce_gid_info=(roce_gid_info, Devices, GIDS),
+    pf_info=(pf_info, Devices, PFS),
+    fabric_health=(fabric_health, Ports, HEALTH),
+)
 
 
 def test_a_write_that_the_driver_refuses_has_its_reason(tmp_path: Path) -> None:

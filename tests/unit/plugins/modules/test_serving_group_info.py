@@ -11,7 +11,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_st
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import TRANSPORT
 from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
 from kube_samples import FakeApi
-from module_runs import Step, play
+from module_runs import Step, steps_of
 
 pytestmark = pytest.mark.usefixtures("simulated_clock")
 Json = dict[str, Any]
@@ -143,7 +143,4 @@ CASES: dict[str, list[Step]] = {
     "it never hung": [{**logs("watching g-0-0"), "wait_timeout": 0}],
     "a log that may not be read": [{"logs": failing(403), "wait_timeout": 0}],
 }
-
-
-def test_each_step_of_a_wait(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    play("serving_group_info", info, CASES, Group, capsys, tmp_path)
+test_each_step_of_a_wait = steps_of(serving_group_info=(info, Group, CASES))
