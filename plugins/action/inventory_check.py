@@ -27,6 +27,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.checks import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import fabric_variables
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inventory.files import (
     check_files,
+    check_passwords,
     check_places,
     check_sources,
     check_text,
@@ -92,6 +93,8 @@ class ActionModule(ControllerAction):
         extra = load_extra_vars(self._loader)
         sources = context.CLIARGS.get("inventory") or ()
         unread = check_sources(sources) or check_text(sources, password=has_password())
+        if has_password() and not unread:
+            unread = check_passwords(sources, self._loader.load_from_file)
         if unread:
             return _result(unread, {})
         variables = self._variables(known, hosts, task_vars["hostvars"])

@@ -62,9 +62,12 @@ class ActionModule(ControllerAction):
             "changed": False,
             "failed": failed,
             "findings": told,
-            "ansible_facts": {"gb10_preflight_findings": told},
-            **({"msg": "Not ready; nothing was changed.", "report": report} if failed else {"msg": report}),
-        }
+        } | (
+            # Ansible keeps no facts of a failed task, and prints them.
+            {"msg": "Not ready; nothing was changed.", "report": report}
+            if failed
+            else {"msg": report, "ansible_facts": {"gb10_preflight_findings": told}}
+        )
 
 
 def _needs(loader: Any, nodes: Sequence[str], hostvars: Mapping[str, Any]) -> Needs | None:

@@ -44,7 +44,8 @@ class ActionModule(ControllerAction):
         if failed:
             return result
         of_fabric = [load(Finding, finding) for finding in options["fabric"].get("findings") or ()]
-        both = {str(finding): finding for finding in [*of_fabric, *findings]}
+        checked = task_vars.get("gb10_inventory_check", {}).get("findings") or ()
+        both = {str(f): f for f in [*(load(Finding, finding) for finding in checked), *of_fabric, *findings]}
         verdict = f"{counted(both.values(), zero=True)}. Next: {again('preflight')}"
         return result | {"plan": fact, "verdict": verdict, "deep": _deep(fact)}
 

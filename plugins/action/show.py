@@ -47,4 +47,5 @@ class ActionModule(ControllerAction):
             text = "\n".join(fold(text, width()))
         alone = self._task.run_once or len(task_vars["ansible_play_hosts"]) == 1
         tell(text if alone else f"{task_vars['inventory_hostname']}:\n{text}")
-        return {"changed": False, "msg": text}
+        # With -v, Ansible would print the text again as data.
+        return {"changed": False, "msg": text, "_ansible_verbose_override": True}

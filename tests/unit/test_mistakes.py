@@ -87,6 +87,8 @@ def test_a_mistake_is_one_finding_on_one_screen(name: str, directory: Path) -> N
     wanted = PLAYS[name]["finds"]
     assert (done.returncode == 0) is all(text.startswith("warning: ") for text in wanted)
     assert len(found) == len(wanted), found
+    if done.returncode == 0:
+        assert f"0 errors, {len(wanted)} warning" in done.stdout
     for begin in wanted:
         head, _space, rule = begin.replace("{above}", str(directory)).rpartition(" ")
         assert [text for text in found if text.startswith(head) and f"[{rule}]" in text], (begin, found)

@@ -302,7 +302,7 @@ def test_an_invalid_version_is_refused() -> None:
         ("name: a\nname: b\n", "duplicate key"),
         ("name: [a\n", "not readable as YAML"),
         ("- a\n", "is not of type 'object'"),
-        ("", "is not of type 'object'"),
+        ("", "there is nothing in it"),
         ("name: b\n", "must be the file's name"),
         ("name: a\nmodel: &model {repo: *model}\n", "recursive"),
         ("? [a]\n: b\n", "a key is a list"),
@@ -345,6 +345,18 @@ def test_the_valid_part_of_a_wrong_profile_is_checked_in_the_same_run(tmp_path: 
     for preset in (None, "baseline", "other"):
         found = {f.rule for f in resolve(caught.value.usable, preset).findings if f.severity == "error"}
         assert found >= {"attn.gemma4.allow", "flag.unknown"}
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("own/a.yml", r"own/a.yml is a path; name it a, and its directory in gb10_profile_dirs"),
+        ("a", r"there is no profile a, and no directory /nonexistent \(gb10_profile_dirs\)"),
+    ],
+)
+def test_a_profile_that_is_not_found_is_explained(name: str, problem: str) -> None:
+    with pytest.raises(ProfileError, match=problem):
+        load_profile(name, ["/nonexistent"])
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "name: a\n", "name: [a\n", "sglang_version: 1\n"])

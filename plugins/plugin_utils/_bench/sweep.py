@@ -302,9 +302,10 @@ def workload_findings(resolved: ResolvedProfile, workloads: Sequence[Mapping[str
         length = context + workload.max_tokens
         if 0 < workload.requests < streams:
             found.append(_finding("sweep.requests", workload.requests, number=number, streams=streams))
-        if slots is not None and streams > slots:
+        # A value of another type has a finding of its own.
+        if isinstance(slots, int) and streams > slots:
             found.append(_finding("sweep.slots", streams, number=number, slots=slots))
-        if limit is not None and length > limit:
+        if isinstance(limit, int) and length > limit:
             found.append(_finding("sweep.context", context, number=number, length=length, limit=limit))
     return found
 

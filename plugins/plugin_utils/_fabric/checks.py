@@ -218,7 +218,7 @@ def _check_management(fabric: Fabric) -> Iterator[Finding]:
 
 def _check_ports(fabric: Fabric) -> Iterator[Finding]:
     for host in fabric.hosts:
-        if fabric.rails and not host.ports:
+        if fabric.rails and not host.ports and not _has_strangers(fabric):
             yield _finding("fabric.host.no_rail", None, host.name)
         for first, second in combinations(host.ports, 2):
             if first.name == second.name:
@@ -228,6 +228,12 @@ def _check_ports(fabric: Fabric) -> Iterator[Finding]:
                 yield _finding("fabric.rdma.duplicate", second.name, host.name, **words)
         for port in host.ports:
             yield from _check_port(host, port)
+
+
+def _has_strangers(fabric: Fabric) -> bool:
+    """Tell whether a rail names a host that does not exist; it may mean one that seems to be on no rail."""
+    names = {host.name for host in fabric.hosts}
+    return not fabric.unnumbered and any(host not in names for rail in fabric.rails for host in rail.hosts or ())
 
 
 def _check_port(host: Host, port: Port) -> Iterator[Finding]:
@@ -262,7 +268,7 @@ def _check_topology(fabric: Fabric) -> Iterator[Finding]:
         yield _finding("fabric.topology.single", "single", count=count)
     if fabric.topology == "direct" and count != 2:
         yield _finding("fabric.topology.direct", "direct", count=count)
-    if fabric.unnumbered:
+    if fabric.unnumbered or _has_strangers(fabric):
         # Which hosts a cable joins is known only of those that are planned.
         return
     if fabric.topology in ("ring", "chain"):

@@ -44,6 +44,8 @@ class Reader:
     findings: list[Finding] = field(default_factory=list)
     # {assumed VF count: its hosts}, so that one finding can name all of them
     assumed: dict[int, dict[str, None]] = field(default_factory=dict)
+    # {host of a rail that is none of the fabric: the rails}, for the same reason
+    strangers: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, rule: str, value: Any, where: str = "", **words: Any) -> None:
         """Add the finding of a rule; ``words`` are the values for its key and sentences."""
@@ -122,10 +124,11 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
     if not isinstance(chosen, Mapping):
         reader.add("fabric.pfs.invalid", chosen, name)
         chosen = {}
-    # A rail with an error has its own finding.
-    declared = {str(item.get("name")) for item in listed(values.get("gb10_fabric_rails")) if isinstance(item, Mapping)}
+    # A rail with an error has its own finding; one without a name may be any.
+    items = listed(values.get("gb10_fabric_rails"))
+    declared = {str(item.get("name") or "") if isinstance(item, Mapping) else "" for item in items}
     for rail_name in chosen:
-        if declared and rail_name not in declared:
+        if declared and rail_name not in declared and "" not in declared:
             known = ", ".join(rail.name for rail in rails) or "none"
             reader.add("fabric.rail.unknown", chosen[rail_name], name, rail=rail_name, known=known)
     ports = tuple(p for rail in rails if (p := _port(reader, name, values, rail, chosen)) is not None)
@@ -390,6 +393,9 @@ def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, 
             reader.add("fabric.rail.duplicate", rail.name, index=index)
             continue
         rails[rail.name] = rail
+    for host, indices in reader.strangers.items():
+        shown = ", ".join(map(str, indices))
+        reader.add("fabric.rail.unknown_host", host, key=f"gb10_fabric_rails[{shown}].hosts")
     return tuple(rails.values())
 
 
@@ -427,7 +433,7 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
     members = None if item.get("hosts") is None else tuple(str(host) for host in listed(item["hosts"]))
     for host in members or ():
         if host not in known_hosts:
-            reader.add("fabric.rail.unknown_host", host, key=f"{key}.hosts")
+            reader.strangers.setdefault(host, []).append(index)
     if not isinstance(network, IPv4Network) or pf is None:
         return None
     rdma = item.get("pf_rdma")

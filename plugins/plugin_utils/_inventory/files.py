@@ -8,12 +8,13 @@ import difflib
 import json
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import yaml
 from ansible import constants
+from ansible.errors import AnsibleError
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
 from .._controller.data import Rules
@@ -23,6 +24,7 @@ READ = ("", *constants.config.get_config_value("YAML_FILENAME_EXTENSIONS"))
 YAML = (".yml", ".yaml", ".json")
 TEXT = (*READ, ".ini", ".cfg")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+VAULT = b"$ANSIBLE_VAULT"
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 # A number that YAML 1.1 reads as octal; one with an 8 or 9 is text, which the plan reads as decimal.
 OCTAL = re.compile(rb"""^[^#\n]*\bgb10_node_id["']?:\s+(0[0-7]+)\s*(?=[,}#\n]|$)""", re.MULTILINE)
@@ -63,6 +65,10 @@ def _check_directory(directory: Path, names: dict[str, list[str]]) -> Iterator[F
         if close and path.name not in KINDS:
             yield _finding("inventory.unread/directory", None, key=str(path), alike=close[0])
     for kind in KINDS:
+        for name in names[kind]:
+            for path in (directory / f"{name}{ending}" for ending in YAML):
+                if _has_variables(path):
+                    yield _finding("inventory.unread/beside", None, key=str(path), place=directory / kind)
         paths = sorted((directory / kind).glob("[!.]*"))
         read = [path for path in paths if _is_read(path)]
         for path in paths:
@@ -70,6 +76,17 @@ def _check_directory(directory: Path, names: dict[str, list[str]]) -> Iterator[F
                 yield from _check_name(kind, path, names[kind])
             elif (stem := path.name.partition(".")[0]) in names[kind] and stem not in {one.stem for one in read}:
                 yield _finding("inventory.unread/extension", None, key=f"{kind}/{path.name}", stem=f"{kind}/{stem}")
+
+
+def _has_variables(path: Path) -> bool:
+    """Tell whether a file has variables: where it has hosts, the value of every name is a mapping."""
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), LOADER)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return False
+    values = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+    other = [value for value in values.values() if not isinstance(value, yaml.MappingNode) and value.value]
+    return bool(other) and "plugin" not in values
 
 
 def _is_read(path: Path) -> bool:
@@ -110,8 +127,8 @@ def check_text(sources: Iterable[str], password: bool = True) -> list[Finding]:
         content = path.read_bytes()
         if b"\0" in content and not content.startswith(UTF_16):
             continue  # not text
-        if content.startswith(b"$ANSIBLE_VAULT") and not password:
-            found.append(_finding("inventory.vault", None, key=str(path)))
+        if content.startswith(VAULT) and not password:
+            found.append(_finding("inventory.vault/missing", None, key=str(path)))
         for octal in OCTAL.finditer(content):
             text, line = octal[1].decode(), content[: octal.start(1)].count(b"\n") + 1
             number = int(text, 8)
@@ -131,6 +148,18 @@ def check_text(sources: Iterable[str], password: bool = True) -> list[Finding]:
         except UnicodeDecodeError as error:
             line = content[: error.start].count(b"\n") + 1
             found.append(_finding("inventory.encoding", None, key=f"{path}:{line}", path=path))
+    return found
+
+
+def check_passwords(sources: Iterable[str], load: Callable[[str], object]) -> list[Finding]:
+    """Return a finding for each encrypted file that ``load`` cannot open. Ansible itself names none of them."""
+    found = []
+    for path in (file for source in sources for file in _files(Path(source))):
+        if path.read_bytes().startswith(VAULT):
+            try:
+                load(str(path))
+            except AnsibleError:
+                found.append(_finding("inventory.vault/password", None, key=str(path)))
     return found
 
 

@@ -415,8 +415,11 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
             raw = load_profile(options["profile"], options["profile_dirs"])
         except ProfileError as error:
             if error.usable:
+                # Without one of these sizes the others do not fit together.
+                whole = {"tp", "nodes"} <= {*(error.usable.get("topology") or {})}
                 with suppress(ValueError):
-                    wrong += resolve(error.usable, preset, version, overrides, library, options["platform"]).findings
+                    found = resolve(error.usable, preset, version, overrides, library, options["platform"]).findings
+                    wrong += [finding for finding in found if whole or finding.rule != "par.nnodes"]
             raise
         readings = options.get("readings") or ()
         if options["image"]:
@@ -431,7 +434,8 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
         return None, [_RULES.finding("serving.installation", None, error=error.reason, remedy=error.remedy)]
     except ValueError as error:
         key = "preset" if raw is not None and preset and preset not in (raw.get("presets") or {}) else "profile"
-        return None, [_RULES.finding("serving.profile", options[key], key=key, error=str(error).rstrip(".")), *wrong]
+        said = "; ".join(str(error).rstrip(".").splitlines())
+        return None, [_RULES.finding("serving.profile", options[key], key=key, error=said), *wrong]
     if options["images_from"]:
         copy = options["images_from"].replace("{version}", resolved.sglang_version)
         resolved = replace(resolved, image=copy)

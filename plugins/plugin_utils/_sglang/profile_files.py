@@ -261,8 +261,14 @@ def find_profiles(search_path: Iterable[Path | str] = ()) -> dict[str, Path]:
 
 def load_profile(name: str, search_path: Iterable[Path | str] = ()) -> dict[str, Any]:
     """Return a profile as a plain mapping after checking it with the schema; raise ProfileError with all problems."""
+    search_path = list(search_path)
     profiles = find_profiles(search_path)
     if name not in profiles:
+        path = Path(name)
+        if path.suffix in (".yml", ".yaml"):
+            raise ProfileError(f"{name} is a path; name it {path.stem}, and its directory in gb10_profile_dirs")
+        if gone := [str(one) for one in search_path if not Path(one).is_dir()]:
+            raise ProfileError(f"there is no profile {name}, and no directory {', '.join(gone)} (gb10_profile_dirs)")
         close = get_close_matches(name, profiles, n=1, cutoff=0.5)
         hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(profiles)}."
         raise ProfileError(f"there is no profile {name}. {hint}" if name else f"no profile is named. {hint}")
@@ -293,7 +299,9 @@ def read_yaml(path: Path) -> Any:
     except RecursionError as problem:
         raise ProfileError(f"{path}: not readable as YAML: its values are nested too deeply") from problem
     except yaml.YAMLError as problem:
-        raise ProfileError(f"{path}: not readable as YAML: {problem}") from problem
+        mark = getattr(problem, "problem_mark", None)
+        place, said = (f"{path}:{mark.line + 1}", getattr(problem, "problem", "")) if mark else (path, problem)
+        raise ProfileError(f"{place}: not readable as YAML: {said}") from problem
 
 
 def _levels(text: str) -> int:

@@ -93,6 +93,8 @@ def _words(error: Any) -> str:
     if error.validator == "enum":
         choices = [str(choice) for choice in error.validator_value]
         return f"{error.instance!r} is not one of {', '.join(choices)}{_meant(error.instance, choices)}"
+    if error.instance is None and not error.absolute_path:
+        return "there is nothing in it"
     return str(error.message)
 
 

@@ -40,6 +40,13 @@ def test_the_written_inventory_is_planned_unchanged(tmp_path: Path) -> None:
     assert (path / "group_vars/gb10_cluster.yml").read_text(encoding="utf-8").count("\n  - {") == 6
 
 
+def test_a_command_without_addresses_is_refused(tmp_path: Path) -> None:
+    done = ansible("ansible-playbook", "-i", ",", "playbooks/inventory_new.yml", "-e", f"inventory_new_path={tmp_path}")
+    assert done.returncode == 2
+    assert "[inventory_new.addresses]" in done.stdout
+    assert "PLAY [Write an inventory]" not in done.stdout
+
+
 def test_a_machine_without_ports_is_written_and_fails_with_the_reason(tmp_path: Path) -> None:
     result = write(tmp_path, gb10_cabling=[], gb10_pf_totalvfs={})
     assert result["failed"]

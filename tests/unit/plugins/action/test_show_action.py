@@ -30,7 +30,8 @@ def test_a_text_is_printed_line_by_line_with_the_name_of_each_of_several_hosts(t
     last = [{"name": "one host", **tasks["one host"]}, wrong]
     book += [{"hosts": "a", "gather_facts": False, "tasks": last}]
     (tmp_path / "play.yml").write_text(yaml.safe_dump(book))
-    done = ansible("ansible-playbook", "-i", "a,b,", "--check", tmp_path / "play.yml")
+    # With -v the text is not printed again.
+    done = ansible("ansible-playbook", "-v", "-i", "a,b,", "--check", tmp_path / "play.yml")
     assert done.returncode == 2, done.stdout + done.stderr
     said = {name: done.stdout.partition(f"TASK [{name}]")[2].partition("\nTASK")[0].splitlines()[1:] for name in tasks}
     assert said["once"][:3] == ["one:", "  two, and three", "ok: [a]"]
