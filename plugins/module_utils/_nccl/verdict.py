@@ -467,6 +467,8 @@ def _message(verdict: Verdict, reports: Sequence[Report], failures: Sequence[str
         used = sorted({f"NET/{net}/{dev}" for r in reports for net, devices in r.channels.items() for dev in devices})
         troubles = sorted({trouble for report in reports for trouble in report.troubles})
         later = f"; not healthy: {', '.join(troubles)}" if troubles else ""
+        if verdict.verdict == "unknown":
+            return f"no log says which transport the ranks use{later}"
         who = "the rank talks" if count == 1 else f"{count} ranks talk"
         return f"{who} over {', '.join(used) or verdict.verdict}, proved by {verdict.evidence}{later}"
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""

@@ -361,7 +361,7 @@ def tell(told: Any) -> Condition:
     if swapped := float(told.get("swapped_gib", 0)):
         parts.append(f"{swapped:.1f} GiB were swapped out")
     if drops := int(told["drops"]):
-        parts.append(f"the models' pages were dropped {drops} times")
+        parts.append(f"the models' pages were dropped {'once' if drops == 1 else f'{drops} times'}")
     return Condition(state != "ended", _LOAD_REASONS[state], "; ".join(parts))
 
 

@@ -316,7 +316,7 @@ def proof_screen(proof: Mapping[str, Any], plan: Mapping[str, Any], remarks: str
         who = names([f"rank {each['rank']}" for each in tcp], total)
         verb = "talks" if len(tcp) == 1 else "talk"
         title = f"{who[0].upper()}{who[1:]} of group {group} {verb} TCP instead of RoCE."
-    elif proof["counters"]["agrees"] and not errors and not proof["failures"] and not _doubted(proof["ledger"]):
+    elif _measured(proof) and not errors and not proof["failures"] and not _doubted(proof["ledger"]):
         title = f"The transport of group {group} is proved, but a measurement failed."
     else:
         title = f"The transport of group {group} is not proved."
@@ -341,6 +341,12 @@ def _moved(proof: Mapping[str, Any]) -> list[tuple[str, str]]:
     if _doubted(ledger) and str(ledger["msg"]).partition(":")[0] not in proof["reason"]:
         notes.append(("Bytes that the model exchanged", ledger["msg"]))
     return notes
+
+
+def _measured(proof: Mapping[str, Any]) -> bool:
+    """Tell whether bytes proved the transport, on each cable of a ring, so that only a measurement can have failed."""
+    counters = proof["counters"]
+    return bool(counters["agrees"] or proof.get("bandwidth")) and all((counters.get("cables") or {}).values())
 
 
 def _doubted(ledger: Mapping[str, Any]) -> bool:

@@ -368,7 +368,10 @@ class Window:
         if not text.startswith("{"):
             raise ValueError(f"the pod has no config.json of {path}")
         # Several snapshots may follow each other.
-        return json.JSONDecoder().raw_decode(text)[0]
+        try:
+            return json.JSONDecoder().raw_decode(text)[0]
+        except ValueError as error:
+            raise ValueError(f"config.json of {path} is not JSON: {error}") from None
 
     def _get(self, path: str) -> str:
         port = str(self._plan["service"]["port"])

@@ -271,11 +271,13 @@ class Proof:
         except (NotProved, ClusterError) as error:
             reason, why = str(error), self._explained(str(error))
         decode = (self.bandwidth or {}).get("decode")
+        kind = self._ledger.as_dict()["verdict"]
+        by_bytes = [f"their bytes prove {kind}"] if kind and self.judged["verdict"] == "unknown" else []
         if self.active:
             self.kept.append(str(self.settings.evidence / "proof.json"))
         proof = {
             "satisfied": not why,
-            "msg": why or "; ".join([self.judged["msg"], *([decode["msg"]] if decode else [])]),
+            "msg": why or "; ".join([self.judged["msg"], *by_bytes, *([decode["msg"]] if decode else [])]),
             **{key: self.judged[key] for key in ("verdict", "transport_class", "evidence", "nccl_versions", "ranks")},
             "causes": self.judged["causes"],
             "waived": dict(self.plan.get("waived") or {}),
@@ -324,8 +326,8 @@ class Proof:
         lacking = sorted(pod for pod, own in rails.items() if not own or not all(rail["device"] for rail in own))
         if lacking:
             raise NotProved(
-                f"{', '.join(lacking)} has no RDMA device with the address of each of {', '.join(interfaces)}, so no "
-                "bytes of the group can be counted. Ask the owner of the networks in gb10_networks for VFs with RDMA"
+                f"not each of {', '.join(interfaces)} has an RDMA device with its address in {', '.join(lacking)}, so "
+                "no bytes of the group can be counted. Ask the owner of the networks in gb10_networks for VFs with RDMA"
             )
         learned = [
             {
