@@ -41,15 +41,7 @@ def test_no_argument_of_the_module_is_logged_on_the_host(tmp_path: Path) -> None
         "ANSIBLE_PIPELINING": "0",
         "ANSIBLE_REMOTE_TEMP": str(tmp_path / "remote"),
     }
-    words = [
-        "-i",
-        "localhost,",
-        "-c",
-        "local",
-        "-e",
-        f"ansible_python_interpreter={sys.executable}",
-        play,
-    ]
+    words = ["-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}", play]
     done = ansible("ansible-playbook", *words, env={**own, **kept})
     assert done.returncode == 0, done.stdout + done.stderr
     assert token.read_text(encoding="utf-8") == "s3cr3t-token\nof two lines\n"

@@ -62,10 +62,7 @@ class Host:
 
 @pytest.fixture(params=["", "/no/python", sys.executable], ids=["unknown Python", "failing Python", "program"])
 def host(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Host:
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
     return Host(tmp_path / "gb10-run.json", capsys, request.param)

@@ -79,9 +79,7 @@ def cell(url: str, **more: Any) -> dict[str, Any]:
     return {"gb10.cluster.load_cell": options | more}
 
 
-def test_the_accept_rate_follows_from_the_draft_tokens_that_the_server_names(
-    server: tuple[type[Server], str],
-) -> None:
+def test_the_accept_rate_follows_from_the_draft_tokens_that_the_server_names(server: tuple[type[Server], str]) -> None:
     (answer,) = acted(cell(server[1]))
     (measured,) = answer["cells"]
     assert measured["status"] == "ok", measured
@@ -90,9 +88,7 @@ def test_the_accept_rate_follows_from_the_draft_tokens_that_the_server_names(
     assert (measured["accept_length_source"], measured["tokens_counted_by"]) == ("counters", ["server"])
 
 
-def test_a_server_is_not_measured_that_serves_other_requests(
-    server: tuple[type[Server], str],
-) -> None:
+def test_a_server_is_not_measured_that_serves_other_requests(server: tuple[type[Server], str]) -> None:
     kind, url = server
     kind.running = 3
     (answer,) = acted(cell(url))

@@ -151,11 +151,7 @@ def test_the_question_is_asked_in_the_pod_of_the_head_that_is_ready(
     ("ready", "said", "message"),
     [
         (False, "", "playbooks/serve_status.yml -e instance=g [serving.head.not_ready]"),
-        (
-            True,
-            f'{chat.END}{{"error": "HTTP 500"}}',
-            "group g did not answer: HTTP 500. See its log: ",
-        ),
+        (True, f'{chat.END}{{"error": "HTTP 500"}}', "group g did not answer: HTTP 500. See its log: "),
         (True, "blu", "the connection to the pod ended before the answer"),
     ],
 )

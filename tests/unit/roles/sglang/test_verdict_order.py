@@ -101,10 +101,7 @@ def test_the_small_files_of_model_and_draft_are_read_and_become_the_question(tmp
         "paths": [str(own), str(tmp_path / "absent")],
     }
     kept = {"content": "{{ sglang_configs.results | to_json }}", "dest": str(tmp_path / "read.json")}
-    tasks = [
-        {"ansible.builtin.include_tasks": str(TASKS / "configs.yml")},
-        {"ansible.builtin.copy": kept},
-    ]
+    tasks = [{"ansible.builtin.include_tasks": str(TASKS / "configs.yml")}, {"ansible.builtin.copy": kept}]
     (tmp_path / "book.yml").write_text(
         yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "vars": {"sglang_plan": plan}, "tasks": tasks}])
     )

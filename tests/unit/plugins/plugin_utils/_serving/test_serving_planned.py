@@ -29,6 +29,8 @@ CASES: dict[str, dict[str, Any]] = {
     "fallback": FALLBACK | {"models_dir": "/srv/models"},
     "fallback, held by others": FALLBACK | {"taken": [{"instance": "o", "node": "spark4", "vf_index": 0}]},
     "fallback of other models": {"preset": "baseline", "fallback_preset": "two-nodes", "sglang_version": "0.5.21"},
+    "fallback that does not fit": FALLBACK
+    | {"fallback_preset": "one-node", "overrides": {"server_args": {"mem_fraction_static": 0.45}}},
     "fallback of a mistake": FALLBACK | {"fallback_preset": "x", "fallback_after": 1},
     "fallback and topology": FALLBACK | {"overrides": {"topology": {"nodes": 4, "tp": 4}, "env": {"A": "1"}}},
     "two nodes": {"preset": "two-nodes", "instance": "Mine", "metrics": False},
