@@ -107,7 +107,7 @@ class Host:
         self.netplan.chmod(0o600)
         self.network.write_bytes(b"\xe4 1500")  # not UTF-8
         self.network.chmod(0o640)
-        self.mtu, self.timer = 1500, False
+        self.mtu = 1500
         self.state = self.new_state()
         wanted = {self.netplan: "mtu 9000", self.network: "9000", self.fresh: "9000", self.link: "9000"}
         self.change = netplan.Change(
@@ -131,10 +131,6 @@ class Host:
             if check:
                 raise
             return subprocess.CompletedProcess(list(argv), 1, "", "failed")
-        if argv[0] == "systemd-run":
-            self.timer = True
-        if argv[:2] == ["systemctl", "stop"]:
-            self.timer = False
         if argv[:3] == ["ip", "link", "set"] and "mtu" in argv:
             self.mtu = int(argv[-1])
         return subprocess.CompletedProcess(list(argv), 0, "", "")

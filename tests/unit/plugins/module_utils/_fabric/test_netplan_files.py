@@ -69,11 +69,6 @@ def test_everything_but_the_fabric_and_pods_is_observed(tmp_path: Path, monkeypa
     stored.compare("netplan_observed", {"before": before, "later": later})
 
 
-def test_default_routes_of_both_families_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "run_json", lambda argv: [{"dev": "six" if "-6" in argv else "four"}])
-    assert [route["dev"] for route in netplan_files.default_routes()] == ["four", "six"]
-
-
 def test_the_session_is_found_behind_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for pid, parent, environment in (
         (os.getpid(), 7, "HOME=/root"),
@@ -95,16 +90,18 @@ def test_the_session_is_found_behind_sudo(tmp_path: Path, monkeypatch: pytest.Mo
     }
 
 
-def test_gateways_that_answer_are_those_whose_ping_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = [{"dev": "a", "gateway": "10.0.0.1"}, {"dev": "ppp0"}, {"dev": "b", "gateway": "10.0.1.1"}]
-    monkeypatch.setattr(netplan_files, "default_routes", lambda: known)
+def test_gateways_of_both_families_that_answer_are_those_whose_ping_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    four = [{"dev": "a", "gateway": "10.0.0.1"}, {"dev": "ppp0"}, {"dev": "b", "gateway": "10.0.1.1"}]
+    six = [{"dev": "b", "gateway": "fe80::1"}]
 
     def run(argv: Sequence[str], *, check: bool, timeout: float) -> subprocess.CompletedProcess[str]:
         assert not check
-        return subprocess.CompletedProcess(list(argv), 0 if argv[-2:] == ["b", "10.0.1.1"] else 1, "", "")
+        return subprocess.CompletedProcess(list(argv), 0 if argv[-2] == "b" else 1, "", "")
 
+    monkeypatch.setattr(system, "run_json", lambda argv: six if "-6" in argv else four)
     monkeypatch.setattr(system, "run", run)
-    assert netplan_files.answering_gateways() == ("10.0.1.1",)
+    assert netplan_files.default_routes() == [*four, *six]
+    assert netplan_files.answering_gateways() == ("10.0.1.1", "fe80::1")
 
 
 PRESENT, GONE, FILE = Attributes(0o644), Attributes(0o777, target="gone"), Attributes(0o777, target="file")

@@ -1,6 +1,9 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
+from itertools import product
+
 import pytest
+import stored
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric.rdma import (
     Moved,
     agreement,
@@ -84,44 +87,27 @@ def test_every_interface_counts_and_a_download_beside_does_not() -> None:
     assert bytes_by_path({"rdma": {}, "net": {"eth0": download}}, ())[1] == 900_000_000 - 594_452 * 86
 
 
-NONE = "sent 0.0 MB, received 0.0 MB"
+# What devices moved, with errors and without, of RDMA devices and of interfaces
+MOVED: list[dict[str, dict[str, int]]] = [
+    {},
+    {"a": {"xmit_bytes": 0, "rcv_bytes": 0}},
+    {"a": {"rcv_bytes": 1_500_000}},
+    {"a": {"link_downed": 1}},
+    {"e": {"tx_bytes": 1_000_000, "rx_bytes": 2_000_000}},
+    {"b": {"xmit_bytes": 3_000_000}, "a": {"xmit_bytes": 1_000_000}},
+    {"a": {"local_ack_timeout_err": 2, "out_of_sequence": 3}},
+]
 
 
-@pytest.mark.parametrize(
-    ("moved", "line"),
-    [
-        ({}, "nothing moved"),
-        ({"a": {"xmit_bytes": 0, "rcv_bytes": 0}}, "nothing moved"),
-        ({"a": {"rcv_bytes": 1_500_000}}, "a sent 0.0 MB, received 1.5 MB"),
-        ({"a": {"link_downed": 1}}, f"a {NONE}, link_downed +1"),
-        ({"e": {"tx_bytes": 1_000_000, "rx_bytes": 2_000_000}}, "e sent 1.0 MB, received 2.0 MB"),
-        ({"b": {"xmit_bytes": 1}, "a": {"xmit_bytes": 1}}, f"a {NONE}; b {NONE}"),
-        (
-            {"a": {"local_ack_timeout_err": 2, "out_of_sequence": 3}},
-            f"a {NONE}, local_ack_timeout_err +2, out_of_sequence +3",
-        ),
-    ],
-)
-def test_one_line_tells_what_each_active_device_moved(moved: dict[str, dict[str, int]], line: str) -> None:
-    assert describe(moved) == line
-
-
-@pytest.mark.parametrize(
-    ("verdict", "rdma", "tcp", "against"),
-    [
-        ("rdma", 1000, 0, ""),
-        ("rdma", 999, 1000, "the log says RDMA"),
-        ("rdma", 999, 999, "too little moved"),
-        ("tcp", 999, 1000, ""),
-        ("tcp", 1000, 1000, "the log says TCP"),
-        ("tcp", 1000, 0, "the log says TCP"),
-        ("other", 1000, 1000, ""),
-    ],
-)
-def test_the_limit_belongs_to_what_proves(verdict: str, rdma: int, tcp: int, against: str) -> None:
-    found = contradiction(verdict, rdma, tcp, 1000)
-    assert found.startswith(against)
-    assert bool(found) == bool(against)
+def test_what_moved_and_what_contradicts_a_verdict_is_as_stored() -> None:
+    """The limit belongs to what proves."""
+    against = [
+        f"{verdict}, {rdma} by RDMA, {tcp} by TCP: {contradiction(verdict, rdma, tcp, 1000)}".removesuffix(": ")
+        for verdict, rdma, tcp in product(("rdma", "tcp", "other"), (0, 999, 1000), (0, 999, 1000))
+    ]
+    stored.compare(
+        "rdma_counters", {"moved": [f"{each}: {describe(each)}" for each in MOVED], "contradictions": against}
+    )
 
 
 def reading(**rdma: int) -> dict[str, dict[str, dict[str, dict[str, int]]]]:
@@ -135,15 +121,16 @@ def reading(**rdma: int) -> dict[str, dict[str, dict[str, dict[str, int]]]]:
 def test_all_sources_count_and_with_rdma_each_must_have_moved_some() -> None:
     both = moved_since(reading(one=1, two=1), reading(one=3001, two=2001))
     assert (both.rdma_bytes, both.tcp_bytes) == (5000, 0)
-    assert both.msg == f"one: d {NONE}; two: d {NONE}"
-    assert agreement("rdma", both, 5000) == (True, "")
-    assert agreement("tcp", both, 5000)[0] is False
-    assert agreement("rdma", both, 5001)[0] is None
+    assert both.msg == "one: d sent 0.0 MB, received 0.0 MB; two: d sent 0.0 MB, received 0.0 MB"
+    assert [agreement(*case) for case in (("rdma", both, 5000), ("tcp", Moved(both.sources, 0, 9000, ""), 1000))] == [
+        (True, ""),
+        (True, ""),
+    ]
+    assert (agreement("tcp", both, 5000)[0], agreement("rdma", both, 5001)[0]) == (False, None)
     silent = moved_since(reading(one=1, two=1), reading(one=9001, two=1))
     agrees, why = agreement("rdma", silent, 1000)
     assert (agrees, "the RDMA devices of two moved 0 bytes" in why) == (False, True)
     assert agreement("tcp", Moved({"one": {"rdma": {}, "net": {}}}, 0, 9000, ""), 1000) == (True, "")
-    assert agreement("tcp", silent, 1000)[1] == "the log says TCP, but the RDMA devices moved 9000 bytes"
 
 
 def test_only_named_devices_and_interfaces_count() -> None:
