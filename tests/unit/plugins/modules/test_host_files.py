@@ -101,15 +101,7 @@ CASES: dict[str, list[Step]] = {
         {},
     ],
     **{
-        f"{name} changed by hand": [
-            {},
-            edit(name, "changed by hand\n"),
-            {},
-            edit(name, mode=0o777),
-            {},
-            link(name),
-            {},
-        ]
+        f"{name} changed by hand": [{}, edit(name, "changed by hand\n"), {}, edit(name, mode=0o777), {}, link(name), {}]
         for name in ("config.yaml", "host-device")
     },
     "an owner": [{}, owned(12345), owned(12345)],

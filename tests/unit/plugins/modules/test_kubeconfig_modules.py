@@ -85,16 +85,7 @@ def refuse(call: str) -> Step:
 
 ABSENT, CHECK = {"state": "absent"}, {"check": True}
 CASES: dict[str, list[Step]] = {
-    "added, and removed": [
-        CHECK,
-        {},
-        {},
-        lambda host: host.path.chmod(0o644),
-        {},
-        ABSENT | CHECK,
-        ABSENT,
-        ABSENT,
-    ],
+    "added, and removed": [CHECK, {}, {}, lambda host: host.path.chmod(0o644), {}, ABSENT | CHECK, ABSENT, ABSENT],
     "no kubeconfig": [has("clusters: 5\n"), ABSENT],
     # As kubectl does: a file beside the kubeconfig says that it is being changed.
     "another program writes meanwhile": [is_locked, {}],

@@ -129,9 +129,7 @@ CASES: dict[str, list[Step]] = {
     "one rank on TCP": [logs(FIRST, TCP, timeout=30)],
     "lazy connections": [logs([EARLY, EARLY, FIRST], SECOND, timeout=60)],
     "an API that refuses": [logs(REFUSED)],
-    "another rank than the label says": [
-        logs(SECOND, FIRST, pods={**PODS, "rank_label": "gb10.cluster/rank"}),
-    ],
+    "another rank than the label says": [logs(SECOND, FIRST, pods={**PODS, "rank_label": "gb10.cluster/rank"})],
     "kept evidence": [local(files=[str(REAL / "twohosts-socket.rank?.log")], expect=SOCKETS, evidence_dir=["kept"])],
     "check mode": [local(text=TEXT, evidence_dir=["kept"], check=True)],
     # A text that shows TCP says so, whatever it may prove.

@@ -252,12 +252,7 @@ HEALTH: dict[str, list[Step]] = {
         {},
     ],
     # A link that is down has no other speed, and counters that were reset count from zero.
-    "down, after a reset": [
-        write(out_of_sequence=50),
-        {},
-        write(carrier_changes=3, speed=-1, out_of_sequence=2),
-        {},
-    ],
+    "down, after a reset": [write(out_of_sequence=50), {}, write(carrier_changes=3, speed=-1, out_of_sequence=2), {}],
     **{
         f"a file with {text!r}": [has(text), {}]
         for text in ("", "[]", '{"time": 1}', '{"time": "x", "links": 3, "counters": {}}')
