@@ -178,7 +178,7 @@ class Existing(FakeApi):
         super().__init__()
         self.options = {"kubeconfig": "/k", "context": "theirs", "namespace": "models"}
         self.refused: dict[str, int] = {}
-        vars(self).update(ANSWERS)
+        self.__dict__.update(ANSWERS)
         self.install(patch)
 
     def request(self, method: str, path: str, **options: Any) -> Response:
@@ -188,7 +188,7 @@ class Existing(FakeApi):
 
 
 OLD = {"metadata": {"name": "old", "annotations": {"storageclass.beta.kubernetes.io/is-default-class": "true"}}}
-POLICY_SPECS = ({"numVfs": 4}, {"numVfs": 4, "externallyManaged": True}, {"numVfs": 0}, {})
+POLICY_SPECS: tuple[Json, ...] = ({"numVfs": 4}, {"numVfs": 4, "externallyManaged": True}, {"numVfs": 0}, {})
 SRIOV = [{"metadata": {"name": f"p{number}"}, "spec": spec} for number, spec in enumerate(POLICY_SPECS)]
 DISTRIBUTIONS: dict[str, tuple[str, Json]] = {
     "K3s": ("v1.36.4+k3s1", {}),

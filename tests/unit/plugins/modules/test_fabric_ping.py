@@ -119,14 +119,13 @@ def lose_programs(host: Host) -> None:
 
 
 POD = "gb10-serving/g-0-0"
+BROKEN: list[Json | None] = [None, {"operstate": "DOWN"}, {"addr_info": []}, {"mtu": 1500}]
 CASES: dict[str, list[Step]] = {
     "all pass": [{"count": 2, "wait": 4}],
     "no such host": [{"host": "spark9"}],
     "no program": [lose_programs, {}],
     "no right to look into pods": [lose_rights, {}],
-    "no VF, no carrier, no address, a small MTU": [
-        {"link": link} for link in (None, {"operstate": "DOWN"}, {"addr_info": []}, {"mtu": 1500})
-    ],
+    "no VF, no carrier, no address, a small MTU": [{"link": link} for link in BROKEN],
     "a carrier without a state": [{"link": {"operstate": "UNKNOWN", "flags": ["LOWER_UP"]}}],
     # At its start a pod gets its addresses, and the MTU that the VF has.
     "in a pod": [

@@ -68,7 +68,7 @@ def want(number: int, **more: Any) -> Step:
 
 
 def secret(content: str, **more: Any) -> Step:
-    only = {"directories": [], "files": [], "absent": []}
+    only: dict[str, Any] = {"directories": [], "files": [], "absent": []}
     return lambda host: {**only, "secret_files": [{"path": str(host.place / "secret"), "content": content, **more}]}
 
 

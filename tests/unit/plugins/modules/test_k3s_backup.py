@@ -166,6 +166,7 @@ CASES: dict[str, list[Step]] = {
     "no token": [lambda server: server.of("token").rename(server.of("tls/token")), {}],
     "a file vanishes twice": [vanish(2), {}],
     "a file vanishes each time": [vanish(3), {}],
+    "no settings": [lambda server: shutil.rmtree(server.root / "etc"), {}],
     "a backup was killed": [after_a_killed_backup, {}],
 }
 test_each_backup = steps_of(k3s_backup=(save, Server, CASES))

@@ -67,7 +67,7 @@ class Host:
         patch.setattr(netplan_files, "default_routes", lambda: [{"dev": "mgmt0", "gateway": "10.99.0.1"}])
         patch.setattr(netplan_files, "observe", lambda fabric: tuple(self.others))
         patch.setattr(netplan_files, "answering_gateways", lambda: self.gateways.pop(0) if self.gateways else ())
-        patch.setattr(netplan.netns, "holders", lambda: self.lookups.append("looked") or ["space"])
+        patch.setattr(netplan.netns, "holders", self.holders)
         patch.setattr(
             netplan.netns, "holder_of", lambda name, _mac, _ip, spaces: self.holding and f"{spaces[0]} of {name}"
         )
@@ -78,6 +78,10 @@ class Host:
             self.slow -= 1
             return found | {"enp1s0f0v0": port(9000)}
         return found
+
+    def holders(self) -> list[str]:
+        self.lookups.append("looked")
+        return ["space"]
 
     def run(self, argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
         if self.refusal and argv[0] == "netplan":
@@ -243,7 +247,7 @@ def test_a_second_run_at_the_same_time_is_refused_and_takes_nothing_from_the_fir
     """The second run deleted the record, the old files and the unit of the first, whose undo was lost."""
 
     def call(**options: Any) -> dict[str, Any]:
-        return run_module(netplan_transaction, capsys, **host.options | options)[1]
+        return dict(run_module(netplan_transaction, capsys, **host.options | options)[1])
 
     host, said = Host(tmp_path, monkeypatch), list[dict[str, Any]]()
     host.meanwhile = lambda: said.append(call(mtu=8000))

@@ -231,7 +231,7 @@ def again(cluster: Answers) -> Json:
 
 PENDING = {"phase": {"phase": "Pending"}}
 OOM = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}
-OWNED = {"owner": {"image_pull_secrets": ["registry"], "pod_labels": {"team": "a"}}}
+OWNED: Json = {"owner": {"image_pull_secrets": ["registry"], "pod_labels": {"team": "a"}}}
 PLAN = {"plan": {"instance": "glm"}}
 ANSWERS: dict[str, list[Step]] = {
     **{f"{kind} by both": [said(kind, kind)] for kind in ("accepted", "refused", "unknown")},

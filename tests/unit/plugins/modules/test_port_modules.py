@@ -33,9 +33,9 @@ class Machine:
         patch.setattr(module, "boot_unit", self.unit)
         patch.setattr(system, "run", self.run)
 
-    def unit(self, timeout: int, *_: object) -> host_unit.HostUnit:
-        places = {"units": self.root / "units", "library": self.root / "library"}
-        return host_unit.HostUnit("gb10-unit", "", self.code, self.record, "", timeout, **places)
+    def unit(self, timeout: int, _count: int = 0, *_: object) -> host_unit.HostUnit:
+        units, library = self.root / "units", self.root / "library"
+        return host_unit.HostUnit("gb10-unit", "", self.code, self.record, "", timeout, units=units, library=library)
 
     def run(self, argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
         self.ran.append(" ".join(argv))
@@ -123,8 +123,8 @@ class Classes(Machine):
         self.pfc = {port: lossless for port, (lossless, _classes) in BEFORE.items()}
         self.dscp = {port: dict(classes) for port, (_lossless, classes) in BEFORE.items()}
 
-    def unit(self, timeout: int, count: int = 0, *_: object) -> host_unit.HostUnit:
-        return super().unit(timeout * count + 60)
+    def unit(self, timeout: int, _count: int = 0, *_: object) -> host_unit.HostUnit:
+        return super().unit(timeout * _count + 60)
 
     def answer(self, argv: Sequence[str]) -> str:
         said = ""
@@ -152,7 +152,7 @@ class Classes(Machine):
         return super().shows() | {"ran": [], "pfc": pfc, "dscp": dscp}
 
 
-def lose_port(machine: Machine) -> None:
+def lose_port(machine: Classes) -> None:
     del machine.pfc["gone0"]
 
 

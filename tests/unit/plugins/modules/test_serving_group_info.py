@@ -46,7 +46,7 @@ class Group(FakeApi):
 
     def __init__(self, _place: Path, patch: pytest.MonkeyPatch) -> None:
         super().__init__(pods=[pod(True)], logs={"g-0-0": [""]})
-        self.options = {"kubeconfig": "/none", "context": "gb10", "namespace": "gb10-serving", "instance": "g"}
+        self.options: Json = {"kubeconfig": "/none", "context": "gb10", "namespace": "gb10-serving", "instance": "g"}
         self.options |= {"ranks": 1}
         self.answers: list[tuple[int, str, str]] = []
         self.command = lambda _pod, _command: self.answers.pop(0)
