@@ -194,10 +194,9 @@ def main() -> None:
             with locked(path):
                 wanted = compare(module, path, result)
                 write(path, yaml.safe_dump(wanted, sort_keys=False))
-    except Locked as error:
-        module.fail_json(msg=str(error), **result)
-    except OSError as error:
-        module.fail_json(msg=explain(error, path), **result)
+    except (Locked, OSError) as error:
+        told = str(error) if isinstance(error, Locked) else explain(error, path)
+        module.fail_json(**{**result, "changed": False, "msg": told})
     module.exit_json(**result)
 
 

@@ -108,7 +108,7 @@ def play(
                 result = {key: value for key, value in result.items() if key not in left}
                 host.last = result
                 keys.append({*result} - {"failed"})
-                state = "FAILED" if status else "changed" if result.get("changed") else "ok"
+                state = " and ".join(["FAILED"] * bool(status) + ["changed"] * bool(result.get("changed"))) or "ok"
                 first, *others = plain(str(result.get("msg", ""))).splitlines() or [""]
                 lines += [f"{given or 'again'}: {state}: {first}", *(f"  {line}" for line in others)]
                 shown = {**result, "warned": [*warned], **_shows(host)}
