@@ -128,7 +128,7 @@ class User:
 
     def __init__(self, place: Path, _patch: pytest.MonkeyPatch) -> None:
         self.path, self.hides = place / "config", r"(?<=127\.0\.0\.1:)\d+"
-        self.options = {"kubeconfig": str(self.path), "context": "gb10", "required": False, "timeout": 0.2}
+        self.options = {"kubeconfig": str(self.path), "context": "gb10", "required": False}
 
     def has(self, address: str) -> None:
         wanted = kubeconfigs.renamed(SOURCE, "gb10", address)
@@ -172,7 +172,7 @@ def test_each_answer_of_an_api(
         cases: dict[str, list[Step]] = {
             "it answers": [lambda user: user.has(answers), {}],
             "it ends the connection": [lambda user: user.has(ends), {}, {"required": True}],
-            "it is silent": [lambda user: user.has(mute), {"reads": READS[:1]}],
+            "it is silent": [lambda user: user.has(mute), {"reads": READS[:1], "timeout": 0.2}],
             "no such context": [lambda user: user.has(answers), {"context": "other", "required": True}],
             "objects": reads,
         }
