@@ -36,7 +36,7 @@ class Machine:
         patch.setattr(node_update.os, "statvfs", lambda _place: SimpleNamespace(f_bavail=768, f_frsize=4096))
         patch.setattr(system, "run", self.run)
         self.root, self.options, self.last = root, dict[str, Any](), dict[str, Any]()
-        self.hides = r"202[5-9]-[\d-]+T[\d:]+Z"
+        self.hides = r"\d{4}-[\d-]+T[\d:]+Z"
         self.installed: set[str] = set()
         self.kernels = [OLD]
         self.saved, self.once, self.held = "", "", set[str]()
@@ -77,7 +77,7 @@ class Machine:
     def run(self, argv: Sequence[str], *, check: bool = True, **_options: object) -> subprocess.CompletedProcess[str]:
         words, said, status = list(argv), "", 0
         if words[0] in ("systemd-run", "grub-set-default", "grub-reboot", "apt-mark", "update-grub"):
-            self.commands.append(words[0])
+            self.commands.append(" ".join(words))
             if self.lost_before and len(self.commands) == self.lost_at:
                 raise Lost
         match words:
