@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,23 +90,13 @@ class Host:
         return Daemon(self.commands)
 
 
-class Daemon:
+class Daemon(ExitStack):
     """An lldpd that runs until it is terminated."""
 
     def __init__(self, commands: list[str]) -> None:
-        self.commands = commands
-
-    def poll(self) -> int | None:
-        return None
-
-    def __enter__(self) -> Daemon:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.commands.append("left")
-
-    def terminate(self) -> None:
-        self.commands.append("terminated")
+        super().__init__()
+        self.callback(commands.append, "left")
+        self.poll, self.terminate = lambda: None, partial(commands.append, "terminated")
 
 
 OTHER = interface(PORT, "Station", mac="48:b0:2d:00:03:00")
