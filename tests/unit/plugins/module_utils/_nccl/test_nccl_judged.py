@@ -107,9 +107,7 @@ def torn(end: str) -> str:
 
 MANY = "".join(said(IB, *other(number), channel()) for number in range(300))
 SECOND_HOST = said(IB, init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2")
-TWO = said(*START, IB, *DONE, channel()) + said(
-    IB, init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2"
-)
+TWO = said(*START, IB, *DONE, channel()) + SECOND_HOST
 GOES_ON = said(channel(), "Connected all trees", "comm 0x1 destroyed", host="s2")
 BOOTSTRAP = "Bootstrap : Using eth0:10.0.0.1<0>"
 FIRST_LINE = said(BOOTSTRAP) + f"{OLD_BARE}\n{SOUND}"
@@ -444,15 +442,12 @@ def summed(result: dict[str, Any]) -> list[str]:
     ]
     final = "final" if is_final(result) else "not final"
     word = "pass" if result["satisfied"] else "fail"
-    lines = [
-        f"{word}, {final}: {head}; {kept}; {'; '.join([*more, *causes])}",
-        *(f"- {text}" for text in result["failures"]),
-    ]
-    return [*lines, *ranks[:4], result["msg"]]
+    head = "; ".join([f"{word}, {final}: {head}", str(kept), *more, *causes])
+    return [head, *(f"- {text}" for text in result["failures"]), *ranks[:4], result["msg"]]
 
 
-def member(rank: int, shared: str = "0xa", more: str = "") -> str:
-    return said(init("START", rank=rank, shared=shared), more, *FOUR, init("COMPLETE", rank=rank, shared=shared))
+def member(rank: int, shared: str = "0xa") -> str:
+    return said(init("START", rank=rank, shared=shared), *FOUR, init("COMPLETE", rank=rank, shared=shared))
 
 
 DEAD = "s1:1:1 [0] net.cc:9 NCCL WARN Error: network IB not found.\n"
