@@ -72,7 +72,9 @@ def logs(*ranks: Any, **options: Any) -> Step:
     """Return options for pods with these logs; each reading of a list of logs returns the next one."""
 
     def step(host: Host) -> dict[str, Any]:
-        host.api.logs = {f"gemma-{n}-0": [log] if isinstance(log, str) else log for n, log in enumerate(ranks)}
+        # Each reading removes one; the next play of the case needs all of them again.
+        several = [[log] if isinstance(log, str) else [*log] if isinstance(log, list) else log for log in ranks]
+        host.api.logs = {f"gemma-{n}-0": log for n, log in enumerate(several)}
         return options
 
     return step
