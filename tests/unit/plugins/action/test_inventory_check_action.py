@@ -22,24 +22,6 @@ def refused(inventory: Path, playbook: str = "preflight", *options: str) -> str:
 HOSTS = "gb10_cluster: {children: {gb10_servers: {hosts: {spark1: {}}}, gb10_nodes: {hosts: {spark1: {}}}}}\n"
 
 
-def test_all_mistakes_in_files_and_templates_are_reported_at_once(tmp_path: Path) -> None:
-    (tmp_path / "hosts.yml").write_text(HOSTS)
-    (tmp_path / "group_vars").mkdir()
-    (tmp_path / "group_vars" / "gb10_node.yml").write_text("gb10_fabric_mtu: 1500\n")
-    (tmp_path / "group_vars" / "gb10_cluster.yml").write_text(
-        "gb10_models_dir: '{{ models_root }}/models'\n"
-        "k3s_version:\n"
-        "sglang_instance: '{{ serving_plan_profile }}-{{ ansible_facts.hostname }}'\n"
-        "sglang_hf_token: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\n"
-    )
-    output = refused(tmp_path)
-    assert "spark1: gb10_models_dir: 'models_root' is undefined. Correct it" in output
-    assert "spark1: k3s_version: there is no value after this name" in output
-    assert "spark1: sglang_hf_token: " in output and "--ask-vault-pass (-J)" in output
-    assert "group_vars/gb10_node: Ansible does not read it" in output
-    assert "sglang_instance" not in output
-
-
 def test_a_wrong_vault_password_is_told_from_a_missing_one(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text(HOSTS)
     (tmp_path / "group_vars").mkdir()
