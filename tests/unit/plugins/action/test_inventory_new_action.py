@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that an inventory is written once, and that the next playbook can use it unchanged."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action.inventory_new import ActionModule
 from ansible_plays import ansible
 from cabling_samples import End, cable, facts, ring
+from stored import compare
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -47,46 +49,39 @@ def test_a_command_without_addresses_is_refused(tmp_path: Path) -> None:
     assert "PLAY [Write an inventory]" not in done.stdout
 
 
-def test_a_machine_without_ports_is_written_and_fails_with_the_reason(tmp_path: Path) -> None:
-    result = write(tmp_path, gb10_cabling=[], gb10_pf_totalvfs={})
-    assert result["failed"]
-    assert "fabric.rails.none" in result["msg"]
-    assert (tmp_path / "hosts.yml").is_file()
+SHOWN = re.compile(r"(failed: )?DIRECTORY|\d+ hosts|refused|.*\[[\w.]+\]$")
+SAME_CAGE = (*cable((1, 0), (2, 0)), *cable((2, 1), (3, 1)), *cable((3, 0), (1, 1)))
+# What is there before, the cables, and options
+CASES: dict[str, tuple[dict[str, str], tuple[Any, ...], dict[str, Any]]] = {
+    "an empty directory": ({}, (), {}),
+    "check mode": ({}, (), {"check_mode": True}),
+    "no ports": ({}, (), {"gb10_cabling": [], "gb10_pf_totalvfs": {}}),
+    "cables of the same cage": ({}, SAME_CAGE, {}),
+    "one machine with several addresses": ({}, (), {"gb10_cabling": facts(1)["spark1"]}),
+    "an inventory": ({"hosts.yml": "mine"}, (), {}),
+    "a file": ({"": "mine"}, (), {}),
+}
 
 
-def test_mistakes_of_the_cabling_are_named(tmp_path: Path) -> None:
-    same_cage = [*cable((1, 0), (2, 0)), *cable((2, 1), (3, 1)), *cable((3, 0), (1, 1))]
-    result = write(tmp_path, *same_cage)
-    assert result["msg"].count("[cabling.same_cage]") == 2
-    assert "failed" not in result
-
-
-def test_a_machine_that_is_given_twice_is_refused(tmp_path: Path) -> None:
-    ports = facts(1)["spark1"]
-    with pytest.raises(
-        AnsibleActionFail, match=r"192\.168\.10\.11 and 192\.168\.10\.12; .*: addresses of the same machine"
-    ):
-        write(tmp_path, gb10_cabling=ports)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_existing_inventory_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "mine"
-    write(path)
-    (path / "hosts.yml").write_text("mine", encoding="utf-8")
-    with pytest.raises(AnsibleActionFail, match="never overwritten"):
-        write(path)
-    assert (path / "hosts.yml").read_text(encoding="utf-8") == "mine"
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(AnsibleActionFail, match="never overwritten"):
-        write(tmp_path / "file")
-
-
-def test_check_mode_writes_nothing_and_an_empty_directory_is_used(tmp_path: Path) -> None:
-    assert f"{tmp_path} would be written" in write(tmp_path, check_mode=True)["msg"]
-    assert list(tmp_path.iterdir()) == []
-    write(tmp_path)
-    assert (tmp_path / "group_vars" / "gb10_cluster.yml").is_file()
+def test_what_is_written_and_said_is_what_is_stored(tmp_path: Path) -> None:
+    found = {}
+    for number, (name, (before, links, options)) in enumerate(CASES.items()):
+        path = tmp_path / str(number)
+        if "" not in before:
+            path.mkdir()
+        for file, text in before.items():
+            (path / file).write_text(text)
+        try:
+            result = write(path, *links, **options)
+            said = f"{'failed: ' if result.get('failed') else ''}{result['msg']}"
+        except AnsibleActionFail as error:
+            said = f"refused: {error}"
+        left = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+        # The stored plans and cablings have the other lines.
+        lines = [line for line in said.replace(str(path), "DIRECTORY").splitlines() if SHOWN.match(line)]
+        found[name] = [*lines, f"files: {', '.join(left)}"]
+        assert [text for file, text in before.items() if (path / file).read_text() != text] == []
+    compare("inventories_written", found)
 
 
 def test_a_machine_that_was_not_read_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 """Test that one run at a time holds the lock, with a simulated API that checks versions."""
 
 import os
-from collections.abc import Callable
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.action import run_lock
 from ansible_collections.gb10.cluster.plugins.action import run_lock as action
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import started
+from stored import compare
 
 OPTIONS = {"kubeconfig": "/k", "context": "gb10", "namespace": "ns", "run": "serve", "duration": 60}
 
@@ -49,91 +50,67 @@ class Api:
         self.lease = run_lock.lease_of(who, moment, 60, "5")
 
 
-@pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Api:
-    made = Api()
-    monkeypatch.setattr(action, "Cluster", lambda _kubeconfig, _context: made)
-    return made
-
-
 def run(state: str = "held", check: bool = False) -> dict[str, Any]:
     task: Any = SimpleNamespace(_task=SimpleNamespace(check_mode=check))
     return action.ActionModule.act(task, OPTIONS | {"state": state}, {})
 
 
-def test_a_run_takes_renews_and_gives_back(api: Api) -> None:
-    assert run()["held"]
-    assert run_lock.holder(api.lease) == run_lock.this_run("serve")
-    assert run()["held"]
-    assert api.lease["metadata"]["resourceVersion"] == "2"
-    api.held_by(replace(run_lock.this_run("serve"), run="another task of this run"))
-    assert run()["held"]
-    assert not run("released")["held"]
-    assert api.lease == {}
-    assert not run("released").get("failed")
-
-
 ELSEWHERE = run_lock.Holder("alice", "laptop", 4711, "99", "start of group a")
 
 
-def test_another_run_is_named_and_its_lock_is_left(api: Api) -> None:
-    api.held_by(ELSEWHERE)
-    said = run()
-    assert said["failed"]
-    assert "namespace ns: alice@laptop, process 4711, start of group a, since 2" in said["msg"]
-    assert "kubectl --kubeconfig /k --context gb10 -n ns delete lease gb10-run" in said["msg"]
-    run("released")
-    assert run_lock.holder(api.lease) == ELSEWHERE
-
-
-def this_process() -> run_lock.Holder:
+def this_process(**changes: Any) -> run_lock.Holder:
     """Return another run on this machine. The tests of a fork of pytest must not compare the process that forked."""
-    return replace(run_lock.this_run("serve"), pid=os.getpid(), started=started(os.getpid()))
+    own = {"pid": os.getpid(), "started": started(os.getpid()), **changes}
+    return replace(run_lock.this_run("serve"), **own)
 
 
-@pytest.mark.parametrize(
-    ("who", "age", "free"),
-    [
-        (lambda: ELSEWHERE, 59, False),
-        (lambda: ELSEWHERE, 61, True),
-        (this_process, 0, False),
-        (lambda: replace(this_process(), started="1"), 0, True),
-        (lambda: replace(this_process(), pid=2**22 + 1), 0, True),
-        (lambda: replace(this_process(), pid=2**22 + 1, host="elsewhere"), 0, False),
-    ],
-    ids=["held", "expired", "another run here", "its number is used again", "ended here", "perhaps ended elsewhere"],
-)
-def test_who_no_longer_holds_it(api: Api, who: Callable[[], run_lock.Holder], age: float, free: bool) -> None:
-    api.held_by(who(), age)
-    assert run()["held"] is free
-    assert (run_lock.holder(api.lease) == run_lock.this_run("serve")) is free
+DAMAGED = {"metadata": {"resourceVersion": "5"}, "spec": {}}
+# Who holds the lock and for how long, or another state of the API
+CASES: dict[str, dict[str, Any]] = {
+    "free": {},
+    "free, check mode": {"check": True},
+    "held": {"who": lambda: ELSEWHERE, "age": 59},
+    "expired": {"who": lambda: ELSEWHERE, "age": 61},
+    "held by another task of this run": {"who": lambda: replace(run_lock.this_run("serve"), run="another task")},
+    "held by another run here": {"who": this_process},
+    "held by a process whose number is used again": {"who": lambda: this_process(started="1")},
+    "held by a process that has ended here": {"who": lambda: this_process(pid=2**22 + 1)},
+    "held by a process that may have ended elsewhere": {"who": lambda: this_process(pid=2**22 + 1, host="elsewhere")},
+    "held by another program": {"who": lambda: ELSEWHERE, "program": "a robot"},
+    "taken at the same moment": {"taken": True},
+    "damaged, and taken at the same moment": {"lease": DAMAGED, "taken": True},
+    **{f"status {status}": {"status": status} for status in (403, 500, -1)},
+}
 
 
-@pytest.mark.parametrize("before", [{}, {"metadata": {"resourceVersion": "5"}, "spec": {}}], ids=["none", "damaged"])
-def test_of_two_at_the_same_moment_one_gets_it(api: Api, before: dict[str, Any]) -> None:
-    api.lease = before
-    api.meanwhile = run_lock.lease_of(ELSEWHERE, datetime.now(UTC), 60, "6")
-    assert "a run that took it at the same moment" in run()["msg"]
-    assert run_lock.holder(api.lease) == ELSEWHERE
+def named(lease: dict[str, Any]) -> str:
+    """Return whose lease it is."""
+    who = run_lock.holder(lease) if lease else None
+    own = run_lock.this_run("serve")
+    return "nobody" if not lease else "this run" if who == own else "another run" if who else "no run"
 
 
-def test_a_lease_of_another_program_is_respected(api: Api) -> None:
-    api.held_by(ELSEWHERE)
-    api.lease["metadata"]["annotations"] = {run_lock.HOLDER: "[]"}
-    api.lease["spec"]["holderIdentity"] = "a robot"
-    assert "namespace ns: a robot, since" in run()["msg"]
-
-
-@pytest.mark.parametrize(("status", "failed"), [(403, False), (0, True), (500, True)])
-def test_without_the_right_a_run_goes_on_and_without_an_api_it_does_not(api: Api, status: int, failed: bool) -> None:
-    api.status = status or -1
-    said = run()
-    assert bool(said.get("failed")) is failed
-    assert not said["held"]
-    assert "can't read Lease" in said["msg"]
-    assert not run("released").get("failed")
-
-
-def test_check_mode_takes_nothing(api: Api) -> None:
-    assert not run(check=True)["held"]
-    assert api.lease == {}
+def test_who_gets_the_lock_and_what_is_said_is_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for name, case in CASES.items():
+        api = Api()
+        monkeypatch.setattr(action, "Cluster", lambda _kubeconfig, _context, api=api: api)
+        api.lease, api.status = case.get("lease", {}), case.get("status", 0)
+        if "who" in case:
+            api.held_by(case["who"](), case.get("age", 0))
+        if "program" in case:
+            api.lease["metadata"]["annotations"] = {run_lock.HOLDER: "[]"}
+            api.lease["spec"]["holderIdentity"] = case["program"]
+        if "taken" in case:
+            api.meanwhile = run_lock.lease_of(ELSEWHERE, datetime.now(UTC), 60, "6")
+        lines = []
+        for state in ("held", "held", "released", "released"):
+            said = run(state, case.get("check", False))
+            text = re.sub(r"\d{4}-\d\d-\d\d[T ][\d:]+", "TIME", said.get("msg", ""))
+            text = re.sub(r"\S+@(?!laptop)\S+, process \d+", "somebody, process N", text)
+            text = text if name == "held" else text.partition(" Two at once")[0]
+            version = api.lease.get("metadata", {}).get("resourceVersion", "")
+            result = f"{'held' if said['held'] else 'not held'}{', failed' * bool(said.get('failed'))}"
+            lines.append(f"{state}: {result}; the lease is of {named(api.lease)} {version}; {text}".rstrip("; "))
+        found[name] = [line for number, line in enumerate(lines) if line not in lines[:number]]
+    compare("run_locks", found)
