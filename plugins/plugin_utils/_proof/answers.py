@@ -157,7 +157,7 @@ class Asking:
     def _lengths(self, body: Json) -> Iterator[Question]:
         """Yield prompts that grow, each with a note in its middle; a longer one begins like those before it."""
         promised = int(self.args.get("context_length") or 0)
-        most = [int(promised * share) for share in (SHARES if self.full else SHARES[:1])]
+        most = [int(promised * share) for share in (SHARES if self.full else SHARES[:1]) if promised]
         notes: dict[str, str] = {}
         for (place, name), tokens in zip(PLACES.items(), (0, *most), strict=False):
             wanted = tokens if self.full else min(tokens, QUICK)
