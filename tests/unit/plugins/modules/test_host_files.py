@@ -85,10 +85,6 @@ def link_others(host: Host) -> None:
     (host.place / "old").symlink_to("nothing")
 
 
-def block(host: Host) -> None:
-    (host.place / "etc").write_text("a file where a directory has to be")
-
-
 CASES: dict[str, list[Step]] = {
     "all, twice": [{"check": True}, {}, {}, {"check": True}],
     "a kept file": [
@@ -112,6 +108,9 @@ CASES: dict[str, list[Step]] = {
     **{f"mode {bad!r}": [want(2, mode=bad), {}] for bad in ("u=rw", "", "0o644")},
     "links": [link_others, {}, {}],
     "another mode of the directory": [{}, lambda host: host.etc.chmod(0o755), {"check": True}, {}],
-    "a file in the place of a directory": [block, {}],
+    "a file in the place of a directory": [
+        lambda host: (host.place / "etc").write_text("a file where a directory has to be"),
+        {},
+    ],
 }
 test_each_step_of_the_files = steps_of(host_files=(host_files, Host, CASES))

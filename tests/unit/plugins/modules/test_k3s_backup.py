@@ -105,10 +105,6 @@ class Server:
         return shown
 
 
-def without_database(server: Server) -> None:
-    shutil.rmtree(server.of("db"))
-
-
 def with_etcd(server: Server) -> None:
     server.of("db").rename(server.of("away"))
     write(server.root, f"{SERVER}/db/etcd/member", f"{SERVER}/db/snapshots/gb10-control-1700000000")
@@ -135,10 +131,6 @@ def with_damage(server: Server) -> None:
         file.write(b"\xff" * 8192)
 
 
-def after_a_killed_backup(server: Server) -> None:
-    write(server.root.parent / "a.gz.part", "state.db")
-
-
 def vanish(times: int) -> Step:
     """Let a file vanish while it is read, since K3s renames files of certificates."""
 
@@ -157,7 +149,7 @@ def vanish(times: int) -> Step:
 
 
 CASES: dict[str, list[Step]] = {
-    "no database": [without_database, {"check": True}, {}],
+    "no database": [lambda server: shutil.rmtree(server.of("db")), {"check": True}, {}],
     "several servers, and then one of them": [with_etcd, {"single": False}, {}],
     "links and special files": [with_special_files, {}],
     "no SQLite": [{}, with_another_file, {}],
@@ -167,7 +159,7 @@ CASES: dict[str, list[Step]] = {
     "a file vanishes twice": [vanish(2), {}],
     "a file vanishes each time": [vanish(3), {}],
     "no settings": [lambda server: shutil.rmtree(server.root / "etc"), {}],
-    "a backup was killed": [after_a_killed_backup, {}],
+    "a backup was killed": [lambda server: write(server.root.parent / "a.gz.part", "state.db"), {}],
 }
 test_each_backup = steps_of(k3s_backup=(save, Server, CASES))
 

@@ -82,10 +82,6 @@ def link(host: Host) -> None:
     (host.root / "org--tiny").symlink_to(download(host.place / "elsewhere"))
 
 
-def in_slices(host: Host) -> None:
-    host.patch.setattr(model_files_info, "SLICE_SECONDS", -1)
-
-
 def go_on(host: Host) -> dict[str, Any]:
     return {"digests": True, "progress": host.last.get("progress", {})}
 
@@ -112,7 +108,14 @@ CASES: dict[str, list[Step]] = {
         DAMAGED,
         DIGESTS,
     ],
-    "slices": [has("org/tiny"), write("org--tiny/config.json", b"broken"), in_slices, go_on, go_on, go_on],
+    "slices": [
+        has("org/tiny"),
+        write("org--tiny/config.json", b"broken"),
+        lambda host: host.patch.setattr(model_files_info, "SLICE_SECONDS", -1),
+        go_on,
+        go_on,
+        go_on,
+    ],
     "a copied model without weights": [write("org--copied/config.json"), DIGESTS],
     # A longer name is another model.
     "a model in use": [has("org/tiny", "org/tiny-two"), use, TINY, {**TINY, "repo": "org/tiny-two"}],
@@ -133,10 +136,6 @@ CASES: dict[str, list[Step]] = {
     "a link": [link, TINY, lambda host: (host.place / "elsewhere/org--tiny").rename(host.root / "kept"), {}],
     "no directory": [{}, TINY],
 }
-
-
-def module_of(options: dict[str, Any]) -> Any:
-    return model_files if "state" in options else model_files_info
 
 
 class Copied:
@@ -165,4 +164,7 @@ STAGED: dict[str, list[Step]] = {
     "many missing files": [lack, {}],
     "no right to read": [refuse, {}],
 }
-test_each_step = steps_of(model_files=(module_of, Host, CASES), model_stage=(model_stage, Copied, STAGED))
+test_each_step = steps_of(
+    model_files=(lambda options: model_files if "state" in options else model_files_info, Host, CASES),
+    model_stage=(model_stage, Copied, STAGED),
+)

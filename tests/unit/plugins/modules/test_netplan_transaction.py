@@ -138,10 +138,6 @@ def confirm(_host: Host) -> dict[str, str]:
     return {"state": "confirmed", "transaction": pending.id if pending else "none"}
 
 
-def lose_address(host: Host) -> None:
-    host.ports["enp1s0f0v0"]["addr_info"] = []
-
-
 def lose_vf(host: Host) -> None:
     del host.ports["enp1s0f0v0"]
 
@@ -150,10 +146,6 @@ def have_sysctl(host: Host) -> None:
     for name in ("enp1s0f0np0/rp_filter", "enp1s0f0v0/arp_ignore", "enp1s0f0v0/arp_announce"):
         (key := host.directory / "proc/net/ipv4/conf" / name).parent.mkdir(parents=True, exist_ok=True)
         key.write_text("0")
-
-
-def lose_directory(host: Host) -> None:
-    shutil.rmtree(host.directory / "networkd.conf.d")
 
 
 def have_own_files(host: Host) -> None:
@@ -193,7 +185,7 @@ CASES: dict[str, list[Step]] = {
         confirm,
         {},
         CHECKED,
-        lose_address,
+        lambda host: host.ports["enp1s0f0v0"].update(addr_info=[]),
         CHECKED,
     ],
     "an interface leaves the plan": [{}, confirm, {"vfs": [], "in_full": True}, {"in_full": False, **CHECKED}, confirm],
@@ -208,7 +200,17 @@ CASES: dict[str, list[Step]] = {
     "reset": [{}, confirm, {"mtu": 8000}, confirm, {**RESET, "check": True}, RESET, confirm, RESET],
     "restore": [{}, confirm, {"mtu": 8000}, confirm, BACK, confirm],
     "reset after three changes": [
-        *(have_own_files, have_sysctl, {}, confirm, lose_directory, {"vfs": []}, confirm, {"mtu": 8000}, confirm),
+        *(
+            have_own_files,
+            have_sysctl,
+            {},
+            confirm,
+            lambda host: shutil.rmtree(host.directory / "networkd.conf.d"),
+            {"vfs": []},
+            confirm,
+            {"mtu": 8000},
+            confirm,
+        ),
         *(RESET, confirm),
     ],
     "unconfirmed": [{}, {"mtu": 8000, "check": True}, {"mtu": 8000}],
