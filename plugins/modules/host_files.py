@@ -134,12 +134,12 @@ class Found:
     ``same`` tells that it is a directory, or a file and no link, with the wanted content.
     """
 
-    mode: int | None = None
-    owner: tuple[int, int] | None = None
-    same: bool = False
-    is_file: bool = False
-    is_link: bool = False
-    text: str = ""
+    mode: int | None
+    owner: tuple[int, int] | None
+    same: bool
+    is_file: bool
+    is_link: bool
+    text: str
 
 
 @dataclass(frozen=True)
