@@ -233,9 +233,11 @@ PENDING = {"phase": {"phase": "Pending"}}
 OOM = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}
 OWNED: Json = {"owner": {"image_pull_secrets": ["registry"], "pod_labels": {"team": "a"}}}
 PLAN = {"plan": {"instance": "glm"}}
+RANKS = [{"rank": 0, "argv": ["--a"], "env": {"SGLANG_A": "1", "B": "2"}}, {"rank": 1, "argv": ["--b"]}]
 ANSWERS: dict[str, list[Step]] = {
     **{f"{kind} by both": [said(kind, kind)] for kind in ("accepted", "refused", "unknown")},
     "the second rank is refused": [{**said("accepted", "refused"), **PLAN}],
+    "the engine": [{**said("accepted", "accepted", engine="{}"), **PLAN, "ranks": RANKS}],
     "admission refuses the pod": [{"refuses": "can't create pod glm-verdict (403: violates PodSecurity)", **PLAN}],
     "a slow pod": [PENDING, again, again],
     "the check was killed": [{"phase": OOM, "lines": [*said("accepted")["lines"], "gb10-verdict {half"]}],
