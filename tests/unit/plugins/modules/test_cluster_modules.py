@@ -72,11 +72,11 @@ class Restarting(FakeApi):
         return {"looks": self.looks, "nodes": []}
 
 
-def of(name: str, **more: Any) -> Step:
-    """Return options with the name of a node, since the API has its nodes under the name of this option."""
+def of(*names: str, **more: Any) -> Step:
+    """Return options with names of nodes, since the API has its nodes under the name of this option."""
 
     def step(api: FakeApi) -> Json:
-        vars(api)["options"]["nodes"] = [name]
+        vars(api)["options"]["nodes"] = [*names]
         return more
 
     return step
@@ -89,6 +89,8 @@ NODE_WAITS: dict[str, list[Step]] = {
     "too few devices": [of("spark1", **TWO), {**TWO, "events": []}],
     "a node that never comes": [of("gone", progress={"waited": waited}) for waited in (30, 50)],
     "no time": [of("gone", timeout=0, events=[])],
+    "not ready, and too few devices": [of("spark1", **TWO | {"timeout": 0, "events": []})],
+    "one is absent, and one has too few devices": [of("spark1", "gone", **TWO, events=[])],
     "no API": [{"breaks": True, "looks": 1, "timeout": 0}],
 }
 ROOM_WAITS: dict[str, list[Step]] = {
