@@ -284,10 +284,11 @@ def make_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], H
 
 
 def steps_of(make_host: Callable[[], Host], run: Callable[[Host], object]) -> list[str]:
-    """Return the steps of a program that nothing disturbs."""
+    """Return the steps of a program that nothing disturbs; it leaves nothing behind."""
     host = make_host()
     with Faults(host.root.parent) as faults:
         run(host)
+    assert not [*host.root.rglob("*.gb10-*"), *host.root.rglob("*pending*")]
     return faults.steps
 
 

@@ -186,6 +186,14 @@ LOGS: dict[str, str | tuple[str, Expectation]] = {
     "a warning that names a network": SOUND + "s1:1:1 [0] net.cc:9 NCCL WARN Using network Socket is slow\n",
     "a warning that quotes a channel": SOUND + f"s1:1:1 [0] net.cc:9 NCCL WARN {channel('Socket')}\n",
     "an unknown network of an idle communicator": SOUND + said("Using network Foo", *other(2)),
+    "an unknown network of an idle communicator, and IB is expected": (
+        SOUND + said("Using network Foo", *other(2)),
+        Expectation(networks=("IB",)),
+    ),
+    "another network is chosen than expected": (
+        said("Using network gIB", *DONE),
+        Expectation(networks=("IB",), evidence="selection"),
+    ),
     "a plugin, and IB of an idle communicator": said(*DONE, *[channel("IBext_v8")] * 3)
     + said(IB, *other(2), host="s2"),
     "banners of 2.4": (BANNERS + EARLY, LISTED),
