@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule, _deep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
@@ -17,6 +16,7 @@ from ansible_plays import ansible
 from preflight_samples import GOOD
 from role_samples import role_values
 from serving_samples import fabric
+from stored import compare
 
 NODES = ["spark1", "spark2", "spark3", "spark4"]
 
@@ -30,48 +30,40 @@ def planned(hostvars: Mapping[str, Any] | None = None, nodes: Sequence[str] = NO
     )
 
 
-def test_the_memory_is_that_of_the_smallest_host_that_preflight_read() -> None:
-    def host(kib: int, held: int = 0) -> dict[str, Any]:
-        holders = [{"kind": "docker", "name": "ollama", "kib": held}] if held else []
-        return {"ansible_facts": {"gb10_preflight": {**GOOD, "memory_kib": kib, "memory_holders": holders}}}
-
-    full = 119 << 20
-    hosts = {"spark1": host(full), "spark2": host(full, held=20 << 20), "spark3": {}}
-    assert planned(hosts)["plan"]["memory"][0].startswith("available before the load: 83 to 89 GiB (read from")
-    assert planned({"spark1": {}})["plan"]["memory"][0].startswith("available before the load: 103 to 109 GiB (public")
+def read(loads: Any = (), **facts: Any) -> dict[str, Any]:
+    """Return the variables of a host that preflight has read."""
+    return {"ansible_facts": {"gb10_preflight": {**GOOD, "memory_kib": 119 << 20, "loads": list(loads), **facts}}}
 
 
-def test_what_loads_took_comes_from_the_hosts_that_preflight_read() -> None:
-    key = launch_key(Plan.from_dict(planned()["plan"]))
-    told = {"key": key, "state": "ready", "phase": "graphs", "at": "2026-11-29T08:00:00Z"}
-    loads = [{**told, "total_gib": 119.7, "before_gib": 9.8, "taken_gib": 101.5}, {"key": key}, "text"]
-    held = [{"kind": "docker", "name": "ollama", "kib": 30 << 20}]
-    read = {**GOOD, "loads": loads, "memory_holders": held}
-    result = planned({"spark2": {"ansible_facts": {"gb10_preflight": read}}, "spark3": {}})
-    assert "load: as counted on spark2 (2026-11-29T08:00:00Z, 1 of 4 nodes known), up to 101.5" in result["msg"]
-    assert [one["value"] for one in result["findings"] if one["rule"] == "serving.load.held"] == ["30.0"]
+def holding(gib: int) -> dict[str, Any]:
+    return {"memory_holders": [{"kind": "docker", "name": "ollama", "kib": gib << 20}]}
 
 
-@pytest.mark.parametrize(
-    ("newer", "shown"),
-    [
-        ([{"at": "2026-11-30T02:00:00Z", "taken_gib": 90.5}], "90.5"),
-        ([{"at": "2026-11-28T02:00:00Z"}], "101.5"),
-        ([], "101.5"),
-        ("x", "101.5"),
-    ],
-)
-def test_the_newest_load_counts_whoever_read_it(newer: Any, shown: str) -> None:
+def test_memory_and_loads_that_hosts_tell_are_planned_as_stored() -> None:
     key = launch_key(Plan.from_dict(planned()["plan"]))
     told = {"key": key, "state": "ready", "phase": "graphs", "at": "2026-11-29T08:00:00Z"}
     told |= {"total_gib": 119.7, "before_gib": 9.8, "taken_gib": 101.5}
-    facts = {"gb10_preflight": {**GOOD, "loads": [told]}}
-    facts["gb10_loads"] = [told | one for one in newer] if isinstance(newer, list) else newer
-    assert f"up to {shown} of 119.7" in planned({"spark2": {"ansible_facts": facts}, "spark3": {}})["msg"]
-    del facts["gb10_preflight"]
-    assert ("as counted on spark2" in planned({"spark2": {"ansible_facts": facts}})["msg"]) is bool(
-        newer and newer != "x"
-    )
+    newer, older = told | {"at": "2026-11-30T02:00:00Z", "taken_gib": 90.5}, told | {"at": "2026-11-28T02:00:00Z"}
+    cases: dict[str, dict[str, Any]] = {
+        "nothing read": {"spark1": {}},
+        "memory of two hosts": {"spark1": read(), "spark2": read(**holding(20)), "spark3": {}},
+        "a load and nonsense": {"spark2": read([told, {"key": key}, "text"]), "spark3": {}},
+        "a load beside others": {"spark2": read([told], **holding(30))},
+    }
+    for name, loads in (("newer", [newer]), ("older", [older]), ("no", []), ("nonsense as", "x")):
+        both = read([told])
+        both["ansible_facts"]["gb10_loads"] = loads
+        cases |= {f"{name} load of playbook serve": {"spark2": both}}
+        cases |= {f"{name} load of playbook serve alone": {"spark2": {"ansible_facts": {"gb10_loads": loads}}}}
+    found = {}
+    for name, hosts in cases.items():
+        result = planned(hosts)
+        loaded = [line for line in result["msg"].splitlines() if line.startswith("load: ")]
+        held = [
+            f"{one['rule']} = {one['value']}" for one in result["findings"] if one["rule"].startswith("serving.load")
+        ]
+        found[name] = [result["plan"]["memory"][0], *loaded, *held]
+    compare("planned_memory", found)
 
 
 def test_a_plan_with_mistakes_is_no_fact() -> None:

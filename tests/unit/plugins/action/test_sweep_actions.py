@@ -219,17 +219,12 @@ def test_a_damaged_journal_is_neither_read_nor_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "plugins" / "sweeps").glob("*.yml")), ids=lambda p: p.stem)
-def test_every_shipped_sweep_can_be_planned(path: Path) -> None:
+def test_every_shipped_sweep_is_planned_can_have_a_certain_winner_and_comes_to_an_end(path: Path) -> None:
     sweep = yaml.safe_load(path.read_text())
     profile = yaml.safe_load((ROOT / f"plugins/profiles/{sweep['profile']}.yml").read_text())
     made = sweep_plan.plan(sweep, resolver(profile))
     assert not sweep_plan.check(sweep)
     assert {s: made.count(s) for s in ("run", "invalid", "duplicate")} == EXPECTED[path.stem]
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "plugins" / "sweeps").glob("*.yml")), ids=lambda p: p.stem)
-def test_every_shipped_sweep_can_have_a_certain_winner_and_comes_to_an_end(path: Path) -> None:
-    sweep = yaml.safe_load(path.read_text())
     assert all(workload["repetitions"] >= 3 for workload in sweep["workloads"])
     planned = sweep["cell_minutes"] * EXPECTED[path.stem]["run"] / 60
     assert planned < sweep["stop"]["hours"] and set(sweep["stop"]) == {"hours", "infrastructure", "failures"}

@@ -70,19 +70,13 @@ def children(tmp_path: Path) -> Iterator[dict[str, int]]:
             one.communicate()
 
 
-@pytest.fixture
-def proc(tmp_path: Path, children: dict[str, int]) -> Path:
-    """Return a /proc that has only the two servers."""
-    own = tmp_path / "proc"
-    own.mkdir()
-    for pid in children.values():
-        (own / str(pid)).symlink_to(f"/proc/{pid}")
-    return own
-
-
-def test_a_server_tells_where_it_waits_and_another_one_is_not_signalled(
-    witness: Any, children: dict[str, int], proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_server_tells_where_it_waits_another_one_is_not_signalled_and_a_stopped_one_comes_first(
+    witness: Any, children: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    for pid in children.values():
+        (proc / str(pid)).symlink_to(f"/proc/{pid}")
     # A file of an earlier process that had this number.
     (tmp_path / str(children["hides"])).touch()
 
@@ -99,15 +93,8 @@ def test_a_server_tells_where_it_waits_and_another_one_is_not_signalled(
     (frames,) = [one["threads"][-1] for one in said["processes"] if one["threads"]]
     assert frames[0].startswith("waits_for_the_other_ranks (") and "/rank.py:" in frames[0]
     assert "secret" not in json.dumps(said)
-    os.kill(children["hides"], 0)
-
-
-def test_a_stopped_process_comes_first(
-    witness: Any, children: dict[str, int], proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     os.kill(children["hides"], signal.SIGSTOP)
     os.waitid(os.P_PID, children["hides"], os.WSTOPPED)
-    monkeypatch.setattr(witness.time, "sleep", lambda _seconds: None)
     assert witness.testimony(os.getpid(), set(), proc, tmp_path)["processes"][0]["state"] == "T"
 
 
