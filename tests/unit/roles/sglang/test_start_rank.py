@@ -34,15 +34,22 @@ def start(logs: Path, *words: str, env: dict[str, str] | None = None) -> subproc
 
 
 def test_every_start_has_its_own_directory_and_nothing_of_the_start_before(tmp_path: Path) -> None:
-    seen = []
+    """Links that a server left are deleted and not followed."""
+    kept, logs, seen = tmp_path / "kept", tmp_path / "logs", []
+    kept.mkdir()
+    (kept / "file").write_text("x")
+    logs.mkdir()
     for _start in range(2):
-        done = start(tmp_path)
+        (logs / "link").symlink_to(kept)
+        (logs / "plain").write_text("NCCL INFO via NET/IB/0")
+        done = start(logs)
         assert done.returncode == 0, done.stderr
         path, pid = done.stdout.split()
         seen.append(Path(path).parent)
-        assert [str(file) for file in tmp_path.glob("*/*")] == [str(seen[-1] / f"host.{pid}")]
+        assert [str(file) for file in logs.glob("*/*")] == [str(seen[-1] / f"host.{pid}")]
+        assert {file.name for file in logs.iterdir()} == {seen[-1].name, "environment.json"}
         assert seen[-1].stat().st_mode & 0o777 == 0o755
-    assert seen[0] != seen[1]
+    assert seen[0] != seen[1] and (kept / "file").exists()
 
 
 def test_the_server_is_the_first_to_end_when_memory_runs_out(tmp_path: Path) -> None:
@@ -78,20 +85,6 @@ def test_a_rank_has_a_witness_and_a_watch_of_its_load_beside_its_server(
     watch += ["--port", "1", "--stop", "3", "--model", "/m"]
     assert ran == [["server"], witness, ["server"], watch, ["server"]]
     assert (tmp_path / "stacks").stat().st_mode & 0o777 == 0o700
-
-
-def test_links_and_files_that_a_server_left_are_deleted_and_not_followed(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "file").write_text("x")
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    (logs / "link").symlink_to(kept)
-    (logs / "plain").write_text("NCCL INFO via NET/IB/0")
-    assert start(logs).returncode == 0
-    assert len([path for path in logs.iterdir() if path.is_dir()]) == 1
-    assert not (logs / "plain").exists()
-    assert (kept / "file").exists()
 
 
 def test_without_a_directory_the_server_is_not_started(tmp_path: Path) -> None:
