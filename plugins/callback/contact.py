@@ -59,7 +59,8 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Keep the play, which knows the variables of its hosts; name the files that keep Ansible from starting it."""
         if self._play is None:
-            _tell(shown(read_for_all(context.CLIARGS.get("inventory") or (), has_password())))
+            sources, load = context.CLIARGS.get("inventory") or (), play.get_loader().load_from_file
+            _tell(shown(read_for_all(sources, has_password(), load)))
             # Otherwise each process that Ansible forks for a task loads them for its first condition, in 0.03 s of CPU.
             for loader in (filter_loader, test_loader):
                 list(loader.all())

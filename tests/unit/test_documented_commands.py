@@ -91,6 +91,21 @@ def test_a_playbook_its_tags_and_its_variables_exist(page: str, words: list[str]
         assert "," in inventory or inventory == "inventory/mine" or (ROOT / inventory).exists(), page
 
 
+# Playbooks that log in to no host, or need no sudo there. A group that stops or answers is reached by the API.
+WITHOUT_SUDO = {"chat", "compare", "gateway", "logs", "monitoring", "plan", "profile_new", "render", "report", "rights"}
+WITHOUT_SUDO |= {"serve_status", "serve_stop"}
+
+
+def test_a_command_asks_for_the_password_of_sudo_if_its_playbook_needs_it() -> None:
+    asks = {
+        (page, playbook(word).stem, bool({"-K", "-bK"} & {*words}))
+        for page, words in commands("ansible-playbook")
+        for word in words
+        if word.startswith(("playbooks/", "gb10.cluster."))
+    }
+    assert [(page, name) for page, name, asked in sorted(asks) if asked is (name in WITHOUT_SUDO)] == []
+
+
 @cache
 def help_of(script: str) -> str:
     return subprocess.run([sys.executable, ROOT / script, "--help"], capture_output=True, text=True, check=True).stdout

@@ -68,7 +68,9 @@ def _check_directory(directory: Path, names: dict[str, list[str]]) -> Iterator[F
         for name in names[kind]:
             for path in (directory / f"{name}{ending}" for ending in YAML):
                 if _has_variables(path):
-                    yield _finding("inventory.unread/beside", None, key=str(path), place=directory / kind)
+                    there = directory / kind / path.name
+                    case = "both" if there.exists() else "beside"
+                    yield _finding(f"inventory.unread/{case}", None, key=str(path), place=there.parent, there=there)
         paths = sorted((directory / kind).glob("[!.]*"))
         read = [path for path in paths if _is_read(path)]
         for path in paths:
@@ -163,12 +165,12 @@ def check_passwords(sources: Iterable[str], load: Callable[[str], object]) -> li
     return found
 
 
-def read_for_all(sources: Iterable[str], password: bool) -> list[Finding]:
-    """Return the findings of check_text if a file of group_vars/all has one.
+def read_for_all(sources: Iterable[str], password: bool, load: Callable[[str], object]) -> list[Finding]:
+    """Return the findings of check_text, and of check_passwords, if a file of group_vars/all has one.
 
     Ansible reads these files before the first task. It stops at the first that it can't read, and may not name it.
     """
-    found = check_text(sources, password)
+    found = check_text(sources, password) + (check_passwords(sources, load) if password else [])
     return found if any(_OF_ALL.search(finding.key) for finding in found) else []
 
 

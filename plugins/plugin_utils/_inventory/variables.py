@@ -436,7 +436,10 @@ def _misspelt(known: Known, extra: Mapping[str, Any]) -> Iterator[Finding]:
 def meant(known: Known, name: str) -> str:
     """Return the variable that a name which does not exist resembles; empty if there is none or the name exists."""
     names = known.names(owner) if (owner := known.owner(name)) else known.command_line
-    return "" if name in names else next(iter(difflib.get_close_matches(name, names, 1, ALIKE)), "")
+    if name in names:
+        return ""
+    shared = f"gb10_{name}"
+    return shared if shared in known.shared else next(iter(difflib.get_close_matches(name, names, 1, ALIKE)), "")
 
 
 def check_tags(asked: Mapping[str, Iterable[str]], known: Iterable[str]) -> list[Finding]:
