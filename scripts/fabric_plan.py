@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 
 GROUP = "gb10_nodes"
+OWN = "ansible_collections.gb10.cluster.plugins.plugin_utils"
+FILES = f"{OWN}._inventory.files"
 INVENTORY = Rules("_fabric", "inventory")
-STRICT = {
-    # With "error", ansible-core 2.21 does not say in which of the group's and hosts' files the key is.
-    "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "warn",
-    "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
-    "ANSIBLE_NOCOLOR": "true",
-}
-"""Make Ansible report duplicate keys and fail on unreadable files, which it skips by default."""
-DUPLICATE = "duplicate mapping key"
+STRICT = {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true", "ANSIBLE_NOCOLOR": "true"}
+"""Make Ansible fail on unreadable files, which it skips by default."""
 
 
 class InventoryError(ValueError):
@@ -56,21 +53,33 @@ def list_inventory(path: Path) -> str:
         )
     if not path.exists():
         raise InventoryError(f"{path}: this file or directory does not exist. Give the path of your inventory.")
+    # It needs Ansible, which is not needed to read standard input.
+    has_password = import_module(f"{OWN}._controller.command").has_password()
+    if wrong := import_module(FILES).check_text([str(path)], has_password):
+        raise InventoryError(f"{path}: Ansible can't read it.\n{render_findings(wrong, columns())}")
     command = [sys.executable, "-m", "ansible", "inventory", "-i", str(path), "--list"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | STRICT)
-    if done.returncode or DUPLICATE in done.stderr:
+    if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith(("[", "Origin: /"))]
         raise InventoryError("\n".join([f"{path}: Ansible can't read it. Correct the place that it names:", *said]))
     return done.stdout
 
 
-def read_inventory(source: str) -> dict[str, dict[str, Any]]:
-    """Return ``{host: variables}`` of group gb10_nodes, from ``-`` or the path of an inventory."""
+def unread(path: Path, listing: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding for each file of variables that Ansible does not read."""
+    directory = path if path.is_dir() else path.parent
+    found: list[Finding] = import_module(FILES).check_files([directory], listing, hosts_of(listing, "all"))
+    return found
+
+
+def read_inventory(source: str) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+    """Return ``{host: variables}`` of group gb10_nodes, and what is unread, from ``-`` or the path of an inventory."""
     text = sys.stdin.read() if source == "-" else list_inventory(Path(source))
     try:
         listing = json.loads(text)
         hostvars = listing["_meta"]["hostvars"]
-        return {host: hostvars.get(host, {}) for host in hosts_of(listing, GROUP)}
+        hosts = {host: hostvars.get(host, {}) for host in hosts_of(listing, GROUP)}
+        return hosts, [] if source == "-" else unread(Path(source), listing)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"not what `ansible-inventory --list` prints ({type(error).__name__}: {error})"
         raise InventoryError(f"standard input: {reason}; pipe `ansible-inventory --list` into it") from error
@@ -107,20 +116,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print an object with plan and findings")
     options = parser.parse_args(arguments)
     try:
-        variables, findings = needed(read_inventory(options.inventory))
+        hosts, lost = read_inventory(options.inventory)
+        variables, findings = needed(hosts)
     except InventoryError as error:
         print(f"fabric_plan: {error}", file=sys.stderr)
         return 2
     for values in variables.values():
         values.setdefault("gb10_assumed_vf_count", 4)  # as documented for GB10, if gb10_pf_totalvfs isn't declared
     plan, found = plan_fabric(variables)
-    findings += found
+    # Without the variables of an unread file, the plan only reports what follows from it.
+    findings = lost if has_errors(lost) else [*lost, *findings, *found]
     if options.json:
         print(json.dumps({"plan": plan.as_dict(), "findings": [f.as_dict() for f in findings]}, indent=2))
     else:
-        print(format_plan(plan))
-        if findings:
-            print("", render_findings(findings, columns()), sep="\n")
+        shown = [] if has_errors(lost) else [format_plan(plan)]
+        print("\n\n".join([*shown, *([render_findings(findings, columns())] if findings else [])]))
     return 1 if has_errors(findings) else 0
 
 

@@ -86,8 +86,10 @@ def load_rows(path: Path) -> list[dict[str, Any]]:
         data = json.loads(path.read_text(encoding="utf-8"))
         rows = data["rows"] if isinstance(data, dict) else data
         wrong = [str(row.get("id", "?")) for row in rows if not well_formed(row)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise ValueError(f"{path}: not a list of launches with id, sglang, flags and truth: {problem!r}") from problem
+    except OSError as problem:
+        raise ValueError(f"{path}: {problem.strerror}. Name a file that can be read.") from problem
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(f"{path}: not a list of launches with id, sglang, flags and truth: {problem}") from problem
     if wrong or not rows:
         reason = "flags and carries are lists of texts, env is a mapping, sglang is a version, truth is works or fails,"
         raise ValueError(f"{path}: {reason} the others are texts: {', '.join(wrong) or 'there is no launch'}")

@@ -277,7 +277,7 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
     if not variables:
         reader.add("fabric.hosts.none", [])
     group = _group_values(reader, variables)
-    rails = _rails(reader, group.get("gb10_fabric_rails"), set(variables))
+    rails = _rails(reader, group.get("gb10_fabric_rails"), set(variables)) if variables else ()
     hosts = tuple(h for name in sorted(variables) if (h := read_host(reader, name, variables[name], rails)) is not None)
     for count, unasked in reader.assumed.items():
         reader.add("fabric.vf_count.assumed", "auto", count=count, hosts=some_of(unasked))

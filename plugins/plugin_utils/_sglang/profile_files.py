@@ -291,7 +291,7 @@ def read_yaml(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise ProfileError(f"{path}: not readable: {problem}") from problem
+        raise ProfileError(f"{path}: not readable: {getattr(problem, 'strerror', None) or problem}") from problem
     try:
         if _levels(text) > DEEPEST:
             raise RecursionError

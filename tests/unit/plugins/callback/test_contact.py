@@ -57,7 +57,9 @@ def test_a_run_that_plans_a_group_loads_flags_and_profiles_before_the_first_proc
     monkeypatch.setattr(import_module(contact.PROFILES).Library, "load", lambda: loaded.append("all"))
     callback = contact.CallbackModule()
     for _play in range(2):
-        callback.v2_playbook_on_play_start(SimpleNamespace(vars={"needed_plans": plans} if plans else {}))
+        own = {"needed_plans": plans} if plans else {}
+        play = SimpleNamespace(vars=own, get_loader=lambda: SimpleNamespace(load_from_file=None))
+        callback.v2_playbook_on_play_start(play)
     assert len(loaded) == times
 
 
