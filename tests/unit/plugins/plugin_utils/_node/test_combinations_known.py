@@ -10,6 +10,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._node.combinations import (
     FILE,
+    Combination,
     Condition,
     find_known,
     find_matching,
@@ -42,26 +43,18 @@ def args(**given: Any) -> dict[str, Any]:
     return {"args": given}
 
 
+KHO = {"kernel": "7.0.0-1019-nvidia", "cma_kib": 0, "cma_free_kib": 0}
+UNREAD = {"kernel": "6.17.0-1014-nvidia", "cma_kib": 0, "cma_free_kib": None}
+BACKUP = {"flags": ["--enable-elastic-expert-backup"]}
+FP4, EAGER = args(quantization="modelopt_fp4"), args(quantization="modelopt_fp4", disable_cuda_graph=True)
 # entry, facts that it matches, and similar facts that it does not match
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("preflight.kernel.kho_memory", {"kernel": "7.0.0-1019-nvidia", **HELD}, {"cma_kib": 0, "cma_free_kib": 0}),
     # The cause decides, and not the name of a release.
     ("preflight.kernel.kho_memory", {"kernel": "8.1.0-5-generic", **HELD}, {"cma_free_kib": 65536}),
-    (
-        "preflight.kernel.kho_argument",
-        {"kernel": "7.0.0-31-generic", "cma_kib": 0, "cma_free_kib": None},
-        {"kernel": "6.17.0-1014-nvidia", "cma_kib": 0, "cma_free_kib": None},
-    ),
-    (
-        "preflight.kernel.kho_argument",
-        {"kernel": "7.0.0-1019-nvidia", "cma_kib": 0, "cma_free_kib": 0},
-        {"kernel": "7.0.0-1019-nvidia", "cma_kib": 0, "cma_free_kib": 0, **OFF},
-    ),
-    (
-        "preflight.kernel.kho_off",
-        {"kernel": "7.0.0-1019-nvidia", "cma_kib": 0, "cma_free_kib": 0, **OFF},
-        {"kernel": "7.0.0-1019-nvidia", **HELD, **OFF},
-    ),
+    ("preflight.kernel.kho_argument", UNREAD | {"kernel": "7.0.0-31-generic"}, UNREAD),
+    ("preflight.kernel.kho_argument", KHO, KHO | OFF),
+    ("preflight.kernel.kho_off", KHO | OFF, KHO | HELD | OFF),
     ("preflight.kernel.kho_rate", {"kernel": "6.17.0-1032-nvidia", **OFF}, {"kernel": "6.18.0-1-nvidia", **OFF}),
     ("preflight.gpu.proprietary", {"gpu_module": "proprietary", "gpus": []}, {"gpu_module": "proprietary"}),
     ("preflight.gpu.none", {"gpus": None}, {"gpus": None, "gpu_driver": None}),
@@ -75,11 +68,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.hole.logit_processor", {"flags": ["--enable-custom-logit-processor"]}, {"flags": []}),
     ("serving.hole.dumper", {"env": ["A", "DUMPER_SERVER_PORT"]}, {"env": ["DUMPER_ENABLE"]}),
     ("serving.hole.rerank", {"release": "0.5.10.1"}, {"release": "0.5.11"}),
-    (
-        "serving.hole.expert_backup",
-        {"flags": ["--enable-elastic-expert-backup"], "release": "0.5.14"},
-        {"flags": ["--enable-elastic-expert-backup"], "release": "0.5.15"},
-    ),
+    ("serving.hole.expert_backup", BACKUP | {"release": "0.5.14"}, BACKUP | {"release": "0.5.15"}),
     ("serving.hole.ranks", {"flags": ["--attn-dp-size"]}, {"flags": ["--enable-dp-attention"], "nodes": 1}),
     ("serving.hole.abort", {}, {"release": ""}),
     ("serving.hole.image_hashes", {"release": "0.5.13"}, {"release": "0.5.22"}),
@@ -88,23 +77,11 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.hole.media", {}, {"release": ""}),
     ("serving.hole.diffusion", {}, {"release": ""}),
     ("answers.known.flash_next_context", FLASH | {"wrong": ["context"]}, FLASH),
-    (
-        "answers.known.flash_next_graphs",
-        FLASH | args(speculative_algorithm="NEXTN"),
-        args(speculative_algorithm="NEXTN"),
-    ),
-    (
-        "answers.graphs.eager",
-        args(quantization="modelopt_fp4", disable_cuda_graph=True) | {"release": "0.5.15"},
-        args(quantization="modelopt_fp4", disable_cuda_graph=True) | {"release": "0.5.16"},
-    ),
+    ("answers.known.flash_next_graphs", FLASH, args(speculative_algorithm="NEXTN")),
+    ("answers.graphs.eager", EAGER | {"release": "0.5.15"}, EAGER | {"release": "0.5.16"}),
     ("answers.parser.tools", {"wrong": ["tools"]}, {"wrong": ["one"]}),
     ("answers.parser.reasoning", {"wrong": ["reasoning"]}, {"wrong": ["one"]}),
-    (
-        "answers.kernels.autotune",
-        args(quantization="modelopt_fp4"),
-        args(quantization="modelopt_fp4", disable_flashinfer_autotune=True),
-    ),
+    ("answers.kernels.autotune", FP4, args(**FP4["args"], disable_flashinfer_autotune=True)),
     ("answers.kernels.autotune", args(fp4_gemm_backend="flashinfer_cutlass"), args(fp4_gemm_backend="auto")),
     ("answers.batch.streams", {"wrong": ["streams"]}, {"wrong": ["one"]}),
     ("answers.cache.fp8", args(kv_cache_dtype="fp8_e4m3"), args(kv_cache_dtype="bf16")),
@@ -219,20 +196,21 @@ def test_a_fact_may_have_any_form(value: Any) -> None:
     assert [*find_known("preflight", {}, "spark1"), *find_known("serving", {}, "")] == []
 
 
-def test_versions_and_numbers_are_compared_as_such() -> None:
-    def holds(value: Any, **condition: Any) -> bool:
-        when = [{"fact": "x", **condition}]
-        entry = NEW.replace("preflight.gpu", "preflight.x")
-        raw = yaml.safe_load(entry)[0] | {"when": when}
-        return bool(find_matching({"x": value}, [type(load_combinations()[0])(**raw)]))
-
-    assert holds("6.9.0", below="6.17")
-    assert holds("7.0.0-31-generic", at_least="7.0.0-31")
-    assert not holds("7.0.0-31-generic", above="7.0.0-1019")
-    assert holds(9, below=10)
-    assert not holds("9", below=10)
-    assert not holds(True, at_least=1)
-    assert not holds(True, **{"is": 1})
-    assert holds(1, is_not=[2, 3])
-    assert not holds(None, is_not=[2, 3])
-    assert not holds("no number", below="1")
+@pytest.mark.parametrize(
+    ("value", "condition", "holds"),
+    [
+        ("6.9.0", {"below": "6.17"}, True),
+        ("7.0.0-31-generic", {"at_least": "7.0.0-31"}, True),
+        ("7.0.0-31-generic", {"above": "7.0.0-1019"}, False),
+        (9, {"below": 10}, True),
+        ("9", {"below": 10}, False),
+        (True, {"at_least": 1}, False),
+        (True, {"is": 1}, False),
+        (1, {"is_not": [2, 3]}, True),
+        (None, {"is_not": [2, 3]}, False),
+        ("no number", {"below": "1"}, False),
+    ],
+)
+def test_versions_and_numbers_are_compared_as_such(value: Any, condition: Any, holds: bool) -> None:
+    raw = yaml.safe_load(NEW)[0] | {"when": [{"fact": "x", **condition}]}
+    assert bool(find_matching({"x": value}, [Combination(**raw)])) is holds
