@@ -87,6 +87,17 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_watch)
 
 
+def attempt(step: Callable[[], object]) -> str:
+    """Run a step; return how it ended. An error that the module would not explain fails the test."""
+    try:
+        step()
+    except Killed:
+        return "killed"
+    except (system.HostError, OSError):
+        return "refused"
+    return "done"
+
+
 class Host:
     """A simulated host: real files, one interface whose MTU follows them when they are activated."""
 
@@ -107,7 +118,7 @@ class Host:
         self.netplan.chmod(0o600)
         self.network.write_bytes(b"\xe4 1500")  # not UTF-8
         self.network.chmod(0o640)
-        self.mtu = 1500
+        self.mtu, self.confirmed = 1500, False
         self.state = self.new_state()
         wanted = {self.netplan: "mtu 9000", self.network: "9000", self.fresh: "9000", self.link: "9000"}
         self.change = netplan.Change(
@@ -157,9 +168,6 @@ class Host:
     def differences(self) -> list[str]:
         return [] if self.mtu == 9000 else [f"mtu {self.mtu}"]
 
-    def confirm(self, identity: str) -> None:
-        netplan_undo.confirm(self.state, identity)
-
     def unit_runs(self) -> int:
         """Start the undo as systemd does."""
         return netplan_undo.main(self.root / "var/netplan")
@@ -183,72 +191,53 @@ class Host:
         wanted = all(holds(*one) for one in self.change.wanted())
         return wanted and (self.mtu, self.sysctl.read_text()) == (9000, "1")
 
-    def check(self, confirmed: bool) -> None:
+    def check(self) -> None:
         """Assert what must hold at any time."""
-        assert not (confirmed and not self.is_new()), "confirmed with the wrong state"
-        if not self.is_old() and not confirmed:
+        assert not (self.confirmed and not self.is_new()), "confirmed with the wrong state"
+        if not self.is_old() and not self.confirmed:
             assert self.pending(), "neither state, and no undo is pending"
             assert self.state.unit.unit_path.exists(), "neither state, and no unit undoes it at boot"
-
-
-def attempt(step: Callable[[], object]) -> str:
-    """Run a step; return how it ended. An error that the module would not explain fails the test."""
-    try:
-        step()
-    except Killed:
-        return "killed"
-    except (system.HostError, OSError):
-        return "refused"
-    return "done"
-
-
-class Trial:
-    """One change with a fault in it, and what the host and the controller do afterwards."""
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        self.confirmed = False
 
     def begin(self) -> None:
         """Apply the change and confirm it, as the role does."""
         names: list[str] = []
-        if attempt(lambda: names.append(self.host.apply())) == "done":
+        if attempt(lambda: names.append(self.apply())) == "done":
             self.confirm(names[0])
 
     def confirm(self, identity: str) -> None:
-        self.confirmed |= attempt(lambda: self.host.confirm(identity)) == "done"
+        self.confirmed |= attempt(lambda: netplan_undo.confirm(self.state, identity)) == "done"
         # The answer of a confirmation may be lost with its process.
-        self.confirmed |= identity in [one.id for one in self.host.state.manifests()]
+        self.confirmed |= identity in [one.id for one in self.state.manifests()]
 
     def go_on(self, faults: Faults, again: bool) -> None:
         """Let the process end, the controller confirm again, and the unit run twice before the fault is mended."""
         faults.dead = False
-        self.host.state = self.host.new_state()
-        pending = self.host.pending()
-        self.host.check(self.confirmed)
+        self.state = self.new_state()
+        pending = self.pending()
+        self.check()
         if again and pending:
             self.confirm(pending.id)
-            self.host.check(self.confirmed)
+            self.check()
         if faults.kind.endswith("from here on"):
             for _number in range(2):
-                assert attempt(self.host.unit_runs) == "done"
-                self.host.check(self.confirmed)
+                assert attempt(self.unit_runs) == "done"
+                self.check()
                 if pending and not self.confirmed and again:
                     self.confirm(pending.id)
                     assert not self.confirmed, "confirmed after its undo began"
 
     def end(self, pending: netplan_undo.Manifest | None, then_another: bool) -> None:
         """Mend the fault; the undo must finish, it is too late for a confirmation, and another change is possible."""
-        assert self.host.unit_runs() == 0
-        assert self.host.pending() is None
-        assert self.host.is_new() if self.confirmed else self.host.is_old()
+        assert self.unit_runs() == 0
+        assert self.pending() is None
+        assert self.is_new() if self.confirmed else self.is_old()
         if pending and not self.confirmed:
             self.confirm(pending.id)
             assert not self.confirmed
         if then_another:
-            self.host.state = self.host.new_state()
-            self.confirm(self.host.apply())
-            assert self.host.is_new()
+            self.state = self.new_state()
+            self.confirm(self.apply())
+            assert self.is_new()
 
 
 @pytest.fixture
@@ -299,7 +288,7 @@ def reached(steps: Sequence[str], kind: str) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_step_of_a_change(make_host: Callable[[], Host], kind: str) -> None:
-    steps = steps_of(make_host, lambda host: Trial(host).begin())
+    steps = steps_of(make_host, Host.begin)
     assert len(steps) > 60
     # After a power cut, a rename that is not synced may be undone, and others not.
     renames = {f"os.rename .{path.name}.gb10-new" for path in make_host().change.files}
@@ -308,13 +297,12 @@ def test_each_step_of_a_change(make_host: Callable[[], Host], kind: str) -> None
         for again in (False, True) if kind.endswith("from here on") else (number % 2 == 0,):
             print(f"step {number}: {steps[number - 1]}, confirmed again: {again}")
             host = make_host()
-            trial = Trial(host)
             with Faults(host.root.parent, number, kind) as faults:
-                trial.begin()
+                host.begin()
                 pending = netplan_undo.load(host.new_state().pending)
-                trial.go_on(faults, again)
+                host.go_on(faults, again)
             # Most of the time of these tests is that of other changes.
-            trial.end(pending, then_another=number % 3 == 0)
+            host.end(pending, then_another=number % 3 == 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -325,20 +313,20 @@ def test_each_step_of_an_undo(make_host: Callable[[], Host], kind: str) -> None:
         assert faults
         faults.steps.clear()
         assert host.unit_runs() == 0
-        assert attempt(lambda: host.confirm(applied)) == "refused"
+        host.confirm(applied)
+        assert not host.confirmed
 
     steps = steps_of(make_host, undone)
     assert len(steps) > 20
     for number in reached(steps, kind):
         print(f"step {number}: {steps[number - 1]}")
         host = make_host()
-        trial = Trial(host)
         host.apply()
         pending = host.pending()
         with Faults(host.root.parent, number, kind) as faults:
             assert attempt(host.unit_runs) in ("done", "killed")
-            trial.go_on(faults, again=number > 1)
-        trial.end(pending, then_another=number % 3 == 0)
+            host.go_on(faults, again=number > 1)
+        host.end(pending, then_another=number % 3 == 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -352,6 +340,7 @@ def test_each_step_of_a_reset(make_host: Callable[[], Host], kind: str) -> None:
     def prepared() -> tuple[Host, str]:
         host = make_host()
         host.confirm(host.apply())
+        assert host.confirmed
         host.mtu = 1500
         return host, reset(host)
 
@@ -363,7 +352,7 @@ def test_each_step_of_a_reset(make_host: Callable[[], Host], kind: str) -> None:
         print(f"step {number}: {step}")
         host, identity = prepared()
         with Faults(host.root.parent, number, kind):
-            attempt(lambda host=host, identity=identity: host.confirm(identity))  # type: ignore[misc]
+            host.confirm(identity)
         host.state = host.new_state()
         if host.state.directory.exists():
             assert len(host.state.manifests()) == 1
