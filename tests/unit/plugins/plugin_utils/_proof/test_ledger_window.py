@@ -56,8 +56,9 @@ def test_a_padded_batch_may_move_the_bytes_of_the_next_captured_size() -> None:
 class Head:
     """The pod of rank 0, whose server has decoded PASSES batches more at each reading of its metrics."""
 
-    def __init__(self, batch: int, info: str, old: bool = False, page: str | None = None) -> None:
-        self.batch, self.info, self.old, self.read, self.page = batch, info, old, 0, page
+    def __init__(self, case: Mapping[str, Any]) -> None:
+        self.batch, self.info, self.old = case.get("batch", 1), case.get("info", "{}"), case.get("old", False)
+        self.page, self.drafted, self.read = case.get("page"), case.get("drafted", 1), 0
 
     def run(self, command: Sequence[str]) -> SimpleNamespace:
         path = command[-1]
@@ -72,7 +73,7 @@ class Head:
         return SimpleNamespace(
             stdout=f'sglang:cuda_graph_passes_total{{mode="decode_cuda_graph"}} {done}\n'
             f'sglang:realtime_tokens_total{{mode="decode"}} {done * self.batch}\n'
-            f"sglang:generation_tokens_total {done * self.batch}\n"
+            f"sglang:generation_tokens_total {done * self.batch * self.drafted}\n"
         )
 
 
@@ -159,8 +160,7 @@ def window(case: Mapping[str, Any]) -> Window:
     ranks = [{"pod": f"g-{rank}-0", "argv": argv, "networks": networks} for rank in (0, 1)]
     plan = {"ranks": ranks, "expect": {"nodes": case.get("nodes", 2)}, "model_path": "m", "transport": "roce"}
     times = iter(case.get("clock", (0.0, 0.0)))
-    head = Head(case.get("batch", 1), case.get("info", "{}"), case.get("old", False), case.get("page"))
-    return Window(head, plan | {"service": {"port": 1}}, lambda: next(times))  # type: ignore[arg-type]
+    return Window(Head(case), plan | {"service": {"port": 1}}, lambda: next(times))  # type: ignore[arg-type]
 
 
 def test_the_ledger_of_a_window_is_as_stored() -> None:
@@ -193,6 +193,11 @@ def test_the_ledger_of_a_window_is_as_stored() -> None:
     row, slow = {"bytes": 8192, "p50": 50.0, "p99": 60.0}, {"bytes": 8192, "p50": 5_000_000.0, "p99": 6_000_000.0}
     one_token = {"tokens": 1, "tokens_per_second": 10.0, "first_token_seconds": 0.05}
     small = {"bytes": 1024, "p50": 5.0, "p99": 6.0}
+    # Drafts make three tokens of each pass.
+    drafted = window({"drafted": 3})
+    drafted.open()
+    drafted.close(moved(of()), [])
+    found["the fabric's share of a drafted token"] = [str(drafted.decode([row], [RUN]))]
     found["the fabric's share of a token"] = [
         str(decode.decode(rows, runs))
         for rows, runs in (
