@@ -221,6 +221,7 @@ FAST, SMALL = (
 CASES: dict[str, dict[str, Any]] = {
     "healthy": FAST,
     "an environment without IB": {"pods": Pods(env="NCCL_DEBUG=INFO\nNCCL_IB_DISABLE=1")},
+    "an environment that nobody judges": {"pods": Pods(env="NCCL_IB_DISABLE=1"), "environment": False},
     "no answer": {"pods": Pods(answer=(1, "", "not ready: HTTP 503\n"))},
     "a dead group": {"pods": Dead(), "logs": {"g-0-0": FORCED, "g-1-0": FORCED}},
     "a log of TCP": {
@@ -338,10 +339,10 @@ def task(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> Any:
 
 def test_logs_are_judged_by_the_module_with_the_expectation_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert task(monkeypatch, files=["rank0.log"]).run()["given"] == {"files": ["rank0.log"]}
-    given = task(monkeypatch, files=["x"], plan=OPTIONS["plan"], expect={"min_devices": 1}).run()["given"]
+    given = task(monkeypatch, files=["x"], plan=OPTIONS["plan"], expect={"min_devices": 2}).run()["given"]
     assert "plan" not in given
     assert given["expect"] == {**OPTIONS["plan"]["expect"], "complete": True, "allow_intra": False, "gdr": None} | {
-        "min_devices": 1
+        "min_devices": 2
     }
     with pytest.raises(AnsibleActionFail, match="the value of plan is no serving plan"):
         task(monkeypatch, text="x", plan={}).run()
