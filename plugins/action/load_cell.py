@@ -101,7 +101,7 @@ class ActionModule(ControllerAction):
         except NO_ANSWER as error:
             raise AnsibleActionFail(
                 f"{target.url}/v1/models: {error}. Correct bench_url, or name the model with bench_model."
-            ) from error
+            ) from None
 
     def _measure(self, target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
         def show(line: str) -> None:

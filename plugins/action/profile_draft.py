@@ -55,7 +55,7 @@ class ActionModule(ControllerAction):
             ]
             findings += resolve(profile, library=_with_facts(library, profile["model"]["repo"], facts)).findings
         except (OSError, ValueError) as problem:
-            raise AnsibleActionFail(f"No profile was written: {problem}") from problem
+            raise AnsibleActionFail(f"No profile was written: {problem}") from None
         missing = source.left_out
         shown = [str(one) for one in sort_findings(findings) if one.severity != "info" and one.rule != LEFT]
         shown += ["Left out of the source, because:", *(f"  {line}" for line in missing)] if missing else []

@@ -41,7 +41,7 @@ class ActionModule(ControllerAction):
         try:
             sweep = read_yaml(path)
         except ValueError as error:
-            raise AnsibleActionFail(str(error)) from error
+            raise AnsibleActionFail(str(error)) from None
         examined = examine(sweep, options["profile_dirs"], options["sglang_version"])
         planned = examined.planned
         if has_errors(examined.findings):

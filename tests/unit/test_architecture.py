@@ -207,3 +207,17 @@ def test_the_group_has_every_module_that_talks_to_the_cluster() -> None:
     runtime = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8"))
     modules = [path for path in ROOT.glob("plugins/modules/*.py") if re.search(r"shared\.cluster\b", path.read_text())]
     assert runtime["action_groups"]["cluster"] == sorted(path.stem for path in modules)
+
+
+def test_an_action_says_the_cause_of_its_failure_once() -> None:
+    """Ansible appends the message of the exception from which a failure was raised, and the failure already has it."""
+    twice = [
+        (path.name, node.lineno)
+        for path in sorted(ROOT.glob("plugins/**/*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise)
+        and isinstance(node.exc, ast.Call)
+        and not isinstance(node.cause, ast.Constant | None)
+        if isinstance(node.exc.func, ast.Name) and node.exc.func.id == "AnsibleActionFail"
+    ]
+    assert twice == []

@@ -83,7 +83,7 @@ def read_journal(path: str | Path) -> list[dict[str, Any]]:
     try:
         return read(Path(path))
     except JournalDamaged as error:
-        raise AnsibleActionFail(str(error)) from error
+        raise AnsibleActionFail(str(error)) from None
 
 
 def existing_journal(path: str | Path) -> list[dict[str, Any]]:

@@ -449,7 +449,9 @@ def _with_image(
     images, reference = known_images(options["profile_dirs"]), str(options["image"])
     found, told = look_up(images, reference), release_of(images, reference)
     if not told and not version:
-        unsure = _RULES.finding("serving.image.release", reference, release=raw.get("sglang_version"))
+        # A preset may be for another release than the profile.
+        release = merge(raw, options["preset"] or None, None).get("sglang_version")
+        unsure = _RULES.finding("serving.image.release", reference, release=release)
         return dict(raw), None, [unsure]
     if found and not found.profile:
         return dict(raw), version or told, []

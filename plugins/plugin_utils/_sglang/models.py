@@ -173,7 +173,9 @@ def read_facts(path: Path, repo: str) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        raise ValueError(f"{file}: not a model's config.json: {problem}") from problem
+        raise ValueError(
+            f"{file}: not a model's config.json: {getattr(problem, 'strerror', None) or problem}"
+        ) from problem
     if not isinstance(config, Mapping):
         raise ValueError(f"{file}: not a model's config.json: it is not a mapping")
     beside, index = file.with_name("hf_quant_config.json"), file.with_name("model.safetensors.index.json")
