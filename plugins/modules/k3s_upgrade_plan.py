@@ -144,8 +144,8 @@ class Node:
     host: str
     server: bool
     installed: str
-    stale: bool = False
-    marked: bool = False
+    stale: bool
+    marked: bool
 
 
 @dataclass(frozen=True)
