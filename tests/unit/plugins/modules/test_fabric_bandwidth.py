@@ -74,11 +74,16 @@ def lose_gid(host: Host) -> None:
 
 LATE, EMPTY = "Couldn't connect to 10.100.0.2:18515\n", "Conflicting CPU frequency values\n"
 SERVER = {"side": "server"}
+TWO = [bandwidth.Lane(f"rail{n}", f"rocep{n}", 3, f"10.10{n}.0.2", 18515 + n) for n in (0, 1)]
 CASES: dict[str, list[Step]] = {
     "a client": [{}, {"half_floor": 98}, {"duration": 9}],
     "a client that is early": [{"answers": [LATE, LATE]}],
     "no result": [{"answers": [EMPTY]}],
-    "a server": [SERVER],
+    "a server, and one of two rails": [
+        SERVER,
+        lambda host: host.patch.setattr(bandwidth, "lanes", lambda *_words: TWO),
+        SERVER,
+    ],
     "no perftest": [{"installed": False}, {**SERVER, "installed": False}],
     "no GID": [lose_gid, {}],
     "no rights": [lose_rights, SERVER],
