@@ -49,7 +49,7 @@ class Host:
     """Pods with logs, and a directory with a file of NCCL and the output of a server."""
 
     def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
-        self.place, self.patch, self.hides, self.api = place, patch, r"(?<=[ /])\w+_(?=twohosts)", Labelled()
+        self.place, self.patch, self.hides, self.api = place, patch, r"(?<=[ /])[\w.-]+_(?=twohosts)", Labelled()
         self.options = {"expect": EXPECT, "pods": PODS, "text_proves": True}
         (place / "own.1").write_text(
             f"gemma-0-0:40:40 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n{IB.format(rank=0)}\n"
