@@ -62,7 +62,8 @@ class Host:
         asked = sorted(" ".join(map(str, ask.values())) for ask in self.api.asked)
         self.api.asked.clear()
         kept = [
-            (path, f"{path.stat().st_mode & 0o777:o} {path.name}") for path in sorted(self.place.glob("kept*/**/*"))
+            (path, f"{path.stat().st_mode & 0o777:o} {path.name}")
+            for path in sorted(self.place.glob("kept/*"), key=lambda path: path.name[-20:])
         ]
         sockets = [path.read_text().count("via NET/Socket") for path, _words in kept if path.name.endswith(".nccl.log")]
         return {"asked": asked, "in kept": [words for _path, words in kept], "lines with Socket": sockets}
