@@ -124,8 +124,9 @@ def test_the_plan_of_an_update_is_as_stored() -> None:
     two = {"spark1": host(FOUND, GOOD, k3s_node_name="gpu1"), "spark2": host(FOUND, GOOD)}
     for proof in ("node", "group"):
         plans[f"two hosts, of which one has a rank: {proof}"] = told(acted(two, [pod("gemma", "gpu1")], proof=proof))
-    failed = {"a": host(FOUND | {"state": RETURNED}, GOOD), "b": host(FOUND, GOOD)}
-    plans["a kernel that failed on one node"] = told(acted(failed))
+    failed = [("a", host(FOUND | {"state": RETURNED}, GOOD)), ("b", host(FOUND, GOOD))]
+    for order in (failed, failed[::-1]):
+        plans[f"a kernel that failed on a, of {[name for name, _host in order]}"] = told(acted(dict(order)))
     stored.compare("update_plans", plans)
 
 
