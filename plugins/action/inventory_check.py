@@ -218,13 +218,15 @@ def _result(findings: list[Finding], later: Mapping[str, list[str]]) -> dict[str
 def _placed(findings: Iterable[Finding], hostvars: Any) -> list[Finding]:
     """Return the findings with the file and line in which the variable was set that each is about."""
     found = []
+    short = {spec["sets"]: name for name, spec in load_known().command_line.items()}
     for finding in findings:
         name = variable_of(finding.key).removeprefix("-e ")
         hosts = [host for host in finding.where.split(", ") if host in hostvars] or list(hostvars)
         known = [hostvars.raw_get(host) for host in hosts]
-        if known and not any(name in values for values in known):
-            # The plan names its options without the prefix of the role: preset, which is serving_plan_preset here.
-            name = f"{ROLE}_{name}"
+        # The plan names its options without the prefix of the role, such as preset, and the command line has names of
+        # its own. A finding about an entry of a variable has the variable's name as its place.
+        names = [short.get(name, ""), name, f"{ROLE}_{name}", finding.where]
+        name = next((one for one in names if any(one in values for values in known)), "")
         places = dict.fromkeys(filter(None, (place_of(name, values) for values in known)))
         found.append(replace(finding, place=", ".join(list(places)[:PLACES])))
     return found

@@ -92,3 +92,11 @@ def test_a_mistake_is_one_finding_on_one_screen(name: str, directory: Path) -> N
     for begin in wanted:
         head, _space, rule = begin.replace("{above}", str(directory)).rpartition(" ")
         assert [text for text in found if text.startswith(head) and f"[{rule}]" in text], (begin, found)
+
+
+def test_a_finding_names_its_place_also_under_a_short_name_and_about_an_entry(directory: Path) -> None:
+    case = {"with": {}, "put": {"group": ["serving_plan_env: {NCCL_DEBUG: WARN}"]}, "write": {}}
+    words = broken(directory / "mine", case | {"options": ["-e", "instance=my_group"]})
+    said = " ".join(ansible("ansible-playbook", *words).stdout.split())
+    assert "[serving.instance.name] Set in option -e of the command." in said
+    assert f"[serving.env.silent] Set in {directory}/mine/group_vars/gb10_cluster.yml:26." in said
