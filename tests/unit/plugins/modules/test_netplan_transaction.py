@@ -213,6 +213,9 @@ CASES: dict[str, list[Step]] = {
         ),
         *(RESET, confirm),
     ],
+    "reset without a directory": [
+        *({}, confirm, lambda host: shutil.rmtree(host.directory / "networkd.conf.d"), RESET, confirm)
+    ],
     "unconfirmed": [{}, {"mtu": 8000, "check": True}, {"mtu": 8000}],
     "own files": [have_own_files, {}, confirm, BACK, confirm],
     "no right to write": [fails("execute", PermissionError(13, "Permission denied", "/usr/local/lib/gb10")), {}],
