@@ -126,7 +126,7 @@ def files_of_example(host: Host) -> dict[str, Any]:
 
 
 EXAMPLES = [dict(task["gb10.cluster.nccl_transport"]) for task in yaml.safe_load(nccl_transport.EXAMPLES)[:3]]
-NO_PODS: dict[str, Any] = {"pods": None, "expect": {}}
+NO_PODS: dict[str, Any] = {"pods": None, "expect": None}
 CASES: dict[str, list[Step]] = {
     "both rails": [logs(FIRST, SECOND), logs(FIRST, SECOND, expect={**EXPECT, "ranks": 4}), logs()],
     "one rank on TCP": [logs(FIRST, TCP, timeout=30)],
