@@ -218,7 +218,7 @@ def _check_management(fabric: Fabric) -> Iterator[Finding]:
 
 def _check_ports(fabric: Fabric) -> Iterator[Finding]:
     for host in fabric.hosts:
-        if fabric.rails and not host.ports and not _has_strangers(fabric):
+        if fabric.rails and not host.ports and not fabric.unclear:
             yield _finding("fabric.host.no_rail", None, host.name)
         for first, second in combinations(host.ports, 2):
             if first.name == second.name:
@@ -228,12 +228,6 @@ def _check_ports(fabric: Fabric) -> Iterator[Finding]:
                 yield _finding("fabric.rdma.duplicate", second.name, host.name, **words)
         for port in host.ports:
             yield from _check_port(host, port)
-
-
-def _has_strangers(fabric: Fabric) -> bool:
-    """Tell whether a rail names a host that does not exist; it may mean one that seems to be on no rail."""
-    names = {host.name for host in fabric.hosts}
-    return not fabric.unnumbered and any(host not in names for rail in fabric.rails for host in rail.hosts or ())
 
 
 def _check_port(host: Host, port: Port) -> Iterator[Finding]:
@@ -268,14 +262,14 @@ def _check_topology(fabric: Fabric) -> Iterator[Finding]:
         yield _finding("fabric.topology.single", "single", count=count)
     if fabric.topology == "direct" and count != 2:
         yield _finding("fabric.topology.direct", "direct", count=count)
-    if fabric.unnumbered or _has_strangers(fabric):
+    if fabric.unnumbered:
         # Which hosts a cable joins is known only of those that are planned.
         return
     if fabric.topology in ("ring", "chain"):
         yield from _check_cables(fabric)
     elif count > 1:
         for rail, members in _members(fabric).items():
-            if len(members) == 1:
+            if len(members) == 1 and rail not in fabric.unclear:
                 yield _finding("fabric.rail.alone", members, rail=rail, host=members[0])
 
 
@@ -287,8 +281,10 @@ def _check_cables(fabric: Fabric) -> Iterator[Finding]:
         yield _finding("fabric.topology.ring", shape, least=SMALLEST_RING, most=LARGEST_RING, count=count)
         return
     for rail, members in _members(fabric).items():
-        if len(members) != 2:
+        if len(members) != 2 and rail not in fabric.unclear:
             yield _finding("fabric.topology.cable", members, rail=rail, shape=shape, count=len(members))
+    if fabric.unclear:
+        return
     rails = {host.name: [port.rail.name for port in host.ports] for host in fabric.hosts}
     degrees = {host: len(neighbours(rails, host)) for host in sorted(rails)}
     wanted = [1, 1, *[2] * (count - 2)] if shape == "chain" else [2] * count

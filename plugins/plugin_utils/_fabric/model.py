@@ -137,6 +137,8 @@ class Fabric:
     reserved: tuple[str, ...]
     # hosts that are left out, because their number is missing or invalid
     unnumbered: int
+    # rails with a member that is left out, for the same reason; a rail that is left out itself has its number here
+    unclear: frozenset[str] = frozenset()
 
     def slot_prefix(self, rail: Rail) -> int:
         """Return the prefix of the block of one VF index of ``rail``; a smaller rail block is one such block."""

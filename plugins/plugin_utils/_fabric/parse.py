@@ -46,6 +46,8 @@ class Reader:
     assumed: dict[int, dict[str, None]] = field(default_factory=dict)
     # {host of a rail that is none of the fabric: the rails}, for the same reason
     strangers: dict[str, list[int]] = field(default_factory=dict)
+    # rails of which a member cannot be planned, because its name or its port is wrong
+    unclear: set[str] = field(default_factory=set)
 
     def add(self, rule: str, value: Any, where: str = "", **words: Any) -> None:
         """Add the finding of a rule; ``words`` are the values for its key and sentences."""
@@ -170,6 +172,7 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
     if rail.hosts is not None and host not in rail.hosts:
         return None
     key = f"gb10_fabric_pfs.{rail.name}"
+    given = key if rail.name in chosen else f"gb10_fabric_rails.{rail.name}.pf"
     wanted: Any = chosen.get(rail.name, rail.pf)
     if wanted is None:
         reader.add("fabric.rail.absent", None, host, key=key)
@@ -181,10 +184,12 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
         wanted = wanted.get("name")
     pf = read_pf_name(reader, key, wanted, host)
     if pf is None:
+        reader.unclear.add(rail.name)
         return None
     device = str(rdma) if rdma else rdma_name(pf)
     if device is None or not RDMA_DEVICE.fullmatch(device):
-        reader.add("fabric.rdma.unknown", pf, host, key=key)
+        reader.add("fabric.rdma.unknown", pf, host, key=given)
+        reader.unclear.add(rail.name)
         return None
     reported = _facts(values, "gb10_pf_rdma").get(pf)
     if reported is not None and reported != device:
@@ -300,6 +305,7 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
         cluster_networks=_cluster_networks(reader, group, variables),
         reserved=tuple(str(item) for item in listed(group.get("gb10_fabric_reserved_addresses"))),
         unnumbered=len(variables) - len(hosts),
+        unclear=frozenset(reader.unclear),
     )
     return fabric, reader.findings
 
@@ -388,6 +394,7 @@ def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, 
     for index, item in enumerate(declared):
         rail = _rail(reader, index, item, known_hosts)
         if rail is None:
+            reader.unclear.add(f"{index}")
             continue
         if rail.name in rails:
             reader.add("fabric.rail.duplicate", rail.name, index=index)
@@ -434,6 +441,7 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
     for host in members or ():
         if host not in known_hosts:
             reader.strangers.setdefault(host, []).append(index)
+            reader.unclear.add(name)
     if not isinstance(network, IPv4Network) or pf is None:
         return None
     rdma = item.get("pf_rdma")
