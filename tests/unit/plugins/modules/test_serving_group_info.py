@@ -91,17 +91,26 @@ def failing(code: int) -> Json:
     return {"g-0-0": kubernetes.client.ApiException(status=code)}
 
 
-def slices(server: Json, lines: list[str], extend: bool = True) -> list[Step]:
+def slices(server: Json, lines: list[str], extend: bool = False) -> list[Step]:
     """Return the steps of a wait for a server with these logs."""
 
     def step(line: str) -> Step:
-        wait = {"wait_timeout": 50, "extend": extend}
+        wait = {"wait_timeout": 50} | ({"extend": True} if extend else {})
         return lambda group: {"pods": [server], **logs(line), **wait, "progress": group.last.get("progress", {})}
 
     return [step(line) for line in lines]
 
 
 SHARDS = [f"shard {number}" for number in (1, 2, 3, 4, 4, 4, 4)]
+
+
+def warning(name: str) -> Json:
+    about = {"kind": "Pod", "name": name, "uid": name}
+    return {"involvedObject": about, "type": "Warning", "reason": "FailedScheduling", "message": f"no room for {name}"}
+
+
+PENDING = pod(False)
+PENDING["status"] = {"phase": "Pending", "conditions": []}
 CASES: dict[str, list[Step]] = {
     "a status": [{"wait_timeout": 0}, {"pods": [pod(False)], "wait_timeout": 0}, {"pods": [], "wait_timeout": 0}],
     "a wait": [{"wait_timeout": 60}, {"shown": [[], [pod(False)], [pod(True)]], "wait_timeout": 60}],
@@ -116,12 +125,12 @@ CASES: dict[str, list[Step]] = {
         {"pods": [pod(False, restarts=2)], **logs("", "\n".join(NO_GID)), "wait_timeout": 60, **LINES},
         {"pods": [pod(True)], "wait_timeout": 60},
     ],
-    "each new line starts the time again": slices(LOADING, SHARDS),
-    "a fixed time": slices(LOADING, SHARDS[:3], extend=False),
-    "after a crash": slices(AGAIN, SHARDS[:4]),
+    "each new line starts the time again": slices(LOADING, SHARDS, extend=True),
+    "a fixed time": slices(LOADING, SHARDS[:3]),
+    "after a crash": slices(AGAIN, SHARDS[:4], extend=True),
     # The kubelet's probes cause lines while a warm-up hangs, and the sidecar's generations while a gate is closed.
-    "requests while a gate is closed": slices(STARTED, [f"{n} Decode batch" for n in range(3)]),
-    "probes": slices(LOADING, [f'[{n}] "GET /health HTTP/1.1" 503' for n in range(3)]),
+    "requests while a gate is closed": slices(STARTED, [f"{n} Decode batch" for n in range(3)], extend=True),
+    "probes": slices(LOADING, [f'[{n}] "GET /health HTTP/1.1" 503' for n in range(3)], extend=True),
     "no API": [{"pods": kubernetes.client.ApiException(status=500, reason="No")}],
     "a command in the head": [
         {"answers": [(0, '{"tp_size": 2}\n', "")], **HEAD},
@@ -138,6 +147,11 @@ CASES: dict[str, list[Step]] = {
         ]
         for late, settle in ((1, 0), (3, 15))
     },
+    "pending, with warnings": [{"pods": [PENDING], "events": [warning("g-0-0"), warning("other-0")]}],
+    "two nodes are silent": [
+        {**EARLIER, "logs": {**failing(500), "g-1-0": failing(500)["g-0-0"]}, "wait_timeout": 60, "settle": 0}
+    ],
+    "the fallback": [{"fallback": "fewer"}],
     "why it hung": [{**logs("\n".join([*HANG, "watching g-0-0"])), "wait_timeout": 0}],
     "why it hung is no part of a wait": [{**logs("\n".join(HANG)), "wait_timeout": 60}],
     "it never hung": [{**logs("watching g-0-0"), "wait_timeout": 0}],
