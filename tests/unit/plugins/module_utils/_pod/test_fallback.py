@@ -98,7 +98,7 @@ class Cluster(fallback.SwitchApi):
             self.now += STEP
             before = len(self.lines)
             try:
-                fallback.step(SETTINGS, self)
+                assert fallback.step(SETTINGS, self) == Status.parse(self.memory)
             except HTTPError as error:
                 self.lines.append(str(error))
             self.settle()

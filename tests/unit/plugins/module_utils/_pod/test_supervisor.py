@@ -92,6 +92,9 @@ COLD_COURSES = {
         "0 a~ b~ log=1; 3599 a~ -; 3600 a~ b~ log=1; 7199 a~ b~ log=1; 7200..20000/60 a b ok; 20000 a~ b~ log="
     ),
     "a first step of six minutes": "0 a b ok tokens=0; 5 a b ok tokens=50; 10..370 a b 503; 1809 a b 503; 1810 a b 503",
+    "a rank that came back, by default": "0 a/0 b/0 ok; 5 a/0 b/1~; 34 a/0 b/1~; 35 a/0 b/1~",
+    "restarts back off by default": "0..13200/60 a b 503",
+    "a calm time by default": "0 a b 503; 1800 a b 503; 1801 a b ok; 2401 a b ok; 2402 a b 503; 4202 a b 503",
     "a head that generated for minutes": "0..300 a b ok tokens=busy; 305..425 a b 503",
     "a head that generated for a moment less": "0..295 a b ok tokens=busy; 300..420 a b 503",
     "health requests do not warm a head, and a restart cools it": (
@@ -275,7 +278,7 @@ class Group:
         return replace(seen, **(self.more | (self.first if name == "g-0-0" else {})))
 
     def log(self, name: str, previous: bool) -> str:
-        return f"{name} {previous}\n"
+        return f"first line\n{name} {previous}\n"
 
     def said(self, names: list[str]) -> list[str]:
         self.done.append(f"last words of {', '.join(names)}")
@@ -313,7 +316,7 @@ def test_what_a_check_does_is_as_stored(tmp_path: Path, monkeypatch: pytest.Monk
         options = argparse.Namespace(evidence_port=port, port=1, logs=logs)
         before = {"g-0-0": "g-0-0/0", "g-1-0": "g-1-0/0"}
         supervise.check(group, ["g-0-0", "g-1-0"], history, before, options, COLD)
-        kept = sorted(path.read_text().strip() for path in logs.iterdir())
+        kept = sorted(path.read_text().splitlines()[-1] for path in logs.iterdir())
         found[title] = ["; ".join(group.done), f"kept: {', '.join(kept)}; last words: {history.said}"]
     stored.compare("supervisor_checks", found)
 
@@ -344,10 +347,10 @@ def test_logs_are_kept_but_not_for_ever_and_a_full_disk_stops_nothing(
     supervise.keep_logs(Group(), ["g-0-0", "g-1-0"], tmp_path)  # type: ignore[arg-type]
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert len({name.partition("-")[0] for name in kept}) == supervise.KEPT_SETS
-    assert (tmp_path / kept[-1]).read_text(encoding="utf-8") == "g-1-0 False\n"
+    assert (tmp_path / kept[-1]).read_text(encoding="utf-8") == "first line\ng-1-0 False\n"
     supervise.keep_logs(Group(), ["g-2-0"], tmp_path / "gone", previous=True)  # type: ignore[arg-type]
     said = capsys.readouterr().out
-    assert "can't be saved" in said and "g-2-0 True" in said
+    assert "can't be saved" in said and "    first line\n    g-2-0 True" in said
 
 
 @pytest.mark.parametrize("limited", [False, True])
