@@ -484,6 +484,11 @@ CHANNELS = said(*FOUR)
 # {case: {source: log}, expectation, places}
 SOURCES: dict[str, tuple[Any, ...]] = {
     "no source": ({},),
+    **{
+        name: ({"a": LOGS[name]},)
+        for name in ("two communicators", "two networks of a communicator", "idle, inside a node by its selection")
+    },
+    "a communicator that has only chosen": ({"a": said(IB, IB, DONE[0], DONE[2])},),
     "other transports": ({"a": CHANNELS, "b": said(SOCKET)},),
     "ranks and nodes": ({"a": CHANNELS}, Expectation(ranks=2, nodes=2)),
     "one source, TCP": ({"a": said(NO_DEVICE, channel("Socket"))},),
