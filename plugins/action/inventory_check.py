@@ -93,11 +93,15 @@ class ActionModule(ControllerAction):
         extra = load_extra_vars(self._loader)
         sources = context.CLIARGS.get("inventory") or ()
         unread = check_sources(sources) or check_text(sources, password=has_password())
-        if has_password() and not unread:
-            unread = check_passwords(sources, self._loader.load_from_file)
         if unread:
             return _result(unread, {})
-        variables = self._variables(known, hosts, task_vars["hostvars"])
+        try:
+            variables = self._variables(known, hosts, task_vars["hostvars"])
+        except AnsibleActionFail:
+            # A file of another group may have another password, and is not read.
+            if has_password() and (unread := check_passwords(sources, self._loader.load_from_file)):
+                return _result(unread, {})
+            raise
         findings = check_groups(groups, needed_groups(variables, options["groups"]))
         # A host without a group may be one of a group with a misspelt name.
         findings = findings or check_servers(variables, groups)
@@ -117,7 +121,7 @@ class ActionModule(ControllerAction):
             told = {(f.key, f.where) for f in findings}
             planned = self._plans(options["plans"], wrong_variables(known, findings), variables, task_vars)
             findings += [f for f in planned if (f.key, f.where) not in told]
-        return _result(_placed(findings, task_vars["hostvars"]), _open(known, variables))
+        return _result(_placed(findings, task_vars["hostvars"], variables), _open(known, variables))
 
     def _later(self, known: Known, later: Mapping[str, list[str]], hostvars: Mapping[str, Any]) -> dict[str, Any]:
         """Check the values that needed facts in an earlier playbook of the run."""
@@ -125,7 +129,7 @@ class ActionModule(ControllerAction):
             host: {name: self._value(known, hostvars, host, name, hostvars[host]) for name in names}
             for host, names in later.items()
         }
-        return _result(_placed(check_variables(known, values, {}), hostvars), _open(known, values))
+        return _result(_placed(check_variables(known, values, {}), hostvars, values), _open(known, values))
 
     def _variables(self, known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return ``{host: {name: value}}`` of the collection's variables; values that need facts are None."""
@@ -215,13 +219,16 @@ def _result(findings: list[Finding], later: Mapping[str, list[str]]) -> dict[str
     }
 
 
-def _placed(findings: Iterable[Finding], hostvars: Any) -> list[Finding]:
-    """Return the findings with the file and line in which the variable was set that each is about."""
+def _placed(findings: Iterable[Finding], hostvars: Any, every: Iterable[str]) -> list[Finding]:
+    """Return the findings with the file and line in which the variable was set that each is about.
+
+    A finding without a host is about ``every`` host of the cluster. The variables of others may be unreadable.
+    """
     found = []
     short = {spec["sets"]: name for name, spec in load_known().command_line.items()}
     for finding in findings:
         name = variable_of(finding.key).removeprefix("-e ")
-        hosts = [host for host in finding.where.split(", ") if host in hostvars] or list(hostvars)
+        hosts = [host for host in finding.where.split(", ") if host in hostvars] or list(every)
         known = [hostvars.raw_get(host) for host in hosts]
         # The plan names its options without the prefix of the role, such as preset, and the command line has names of
         # its own. A finding about an entry of a variable has the variable's name as its place.
