@@ -29,6 +29,12 @@ def dropped(proc: Path) -> tuple[str, str]:
     return (proc / "sys/vm/drop_caches").read_text(), (proc / "sys/vm/compact_memory").read_text()
 
 
+def test_a_kernel_without_pressure_information_waits_for_no_memory(proc: Path) -> None:
+    show(proc, 2, 60)
+    reading = memory_guard.Reading.parse((proc / "meminfo").read_text(), "")
+    assert (reading.some, reading.full, reading.swap) == (0, 0, 0)
+
+
 def test_a_full_page_cache_is_dropped_and_the_figures_are_told(proc: Path) -> None:
     show(proc, 2, 60)
     said = memory_guard.look(proc, LIMITS, History(), 0)

@@ -20,6 +20,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "proc/self").symlink_to("1")
     (tmp_path / "netns/cni-5f").touch()
     (tmp_path / "netns/cni-stale").touch()
+    # What has just ended.
+    (tmp_path / "netns/gone").symlink_to("nowhere")
+    (tmp_path / "proc/9").mkdir()
     (tmp_path / "proc/77/ns/net").hardlink_to(tmp_path / "netns/cni-5f")
     cached = {
         "cniArgs": [["K8S_POD_NAMESPACE", "gb10-serving"], ["K8S_POD_NAME", "gemma-0"], ["K8S_POD_UID", "5f-1"]],

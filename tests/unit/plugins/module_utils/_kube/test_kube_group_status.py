@@ -176,6 +176,14 @@ def test_a_network_that_can_not_be_attached(message: str, count: int, hopeless: 
     assert message in group.lines()[0]
 
 
+@pytest.mark.parametrize(("failures", "hopeless"), [(2, False), (3, True)])
+def test_failures_without_a_count_are_counted(failures: int, hopeless: bool) -> None:
+    waiting = pod(0, ready=False, state={"waiting": {"reason": "ContainerCreating"}})
+    event = warning(0, "FailedCreatePodSandBox", "no such network")
+    del event["count"]
+    assert status.read_group([waiting], [event] * failures, 1).hopeless is hopeless
+
+
 def test_events_of_a_pod_s_predecessor_do_not_count() -> None:
     waiting = pod(0, ready=False, state={"waiting": {"reason": "ContainerCreating"}})
     group = status.read_group([waiting], [warning(7, "FailedCreatePodSandBox", "old", 9)], 1)
@@ -186,10 +194,11 @@ def test_events_of_a_pod_s_predecessor_do_not_count() -> None:
 def test_an_unscheduled_pod_says_why() -> None:
     pending = pod(0, ready=False, state={"waiting": {}})
     pending["status"]["containerStatuses"] = []
-    pending["status"]["conditions"] = [
-        {"type": "PodScheduled", "status": "False", "message": "0/4 nodes: Insufficient nvidia.com/gpu"}
-    ]
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/4 nodes: Insufficient nvidia.com/gpu"}
+    pending["status"]["conditions"] = [unscheduled]
     assert "Insufficient nvidia.com/gpu" in status.read_group([pending], [], 1).lines()[0]
+    unscheduled["status"] = "True"
+    assert "scheduled" not in status.read_group([pending], [], 1).lines()[0]
 
 
 SPARK2 = {"kubernetes.io/hostname": "spark2"}
