@@ -114,6 +114,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC, kubectl
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import (
+    OF_DOCKER,
     hints,
     latest_warnings,
     pod_lines,
@@ -265,11 +266,11 @@ class Pull:
 
 def _without_secrets(missing: list[str], namespace: str, program: str) -> str:
     """Return the message about pull secrets that do not exist. Kubernetes itself only says it in an event."""
-    command = f"{program} -n {namespace} create secret docker-registry {missing[0]} --docker-server=HOST"
+    command = f"{program} -n {namespace} create secret docker-registry {missing[0]} {OF_DOCKER}"
     return (
         f"Namespace {namespace} has no Secret {_series(missing, 'and')}, which gb10_image_pull_secrets names, so a node"
-        f" may be refused the image; nothing was changed. Create it: {command} --docker-username=USER"
-        " --docker-password=PASSWORD, or take its name out of gb10_image_pull_secrets."
+        f" may be refused the image; nothing was changed. Create it, after docker login: {command}, or take its name"
+        " out of gb10_image_pull_secrets."
     )
 
 

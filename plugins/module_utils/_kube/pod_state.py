@@ -19,6 +19,8 @@ SHOWN_LENGTH = 300
 # Characters from which on a text that another one contains says the same
 _TELLING = 24
 _SANDBOX = re.compile(r"\b[0-9a-f]{12,}\b")
+# Not --docker-password: every user of the machine can read the arguments of a command.
+OF_DOCKER = "--from-file=.dockerconfigjson=$HOME/.docker/config.json"
 # {pattern of a Kubernetes warning: its meaning and remedy}
 HINTS = (
     (
@@ -35,9 +37,9 @@ HINTS = (
     ),
     (
         r"401 Unauthorized|403 Forbidden|(?:pull )?access denied|authorization failed|no basic auth credentials",
-        "The registry refuses the node: the image's name is wrong, or it needs a password. Store that in the group's"
-        " namespace with {kubectl} -n NAMESPACE create secret docker-registry NAME --docker-server=HOST"
-        " --docker-username=USER --docker-password=PASSWORD, and name that Secret in gb10_image_pull_secrets.",
+        "The registry refuses the node: the image's name is wrong, or it needs a password. After docker login, store"
+        " that in the group's namespace with {kubectl} -n NAMESPACE create secret docker-registry NAME "
+        f"{OF_DOCKER}, and name that Secret in gb10_image_pull_secrets.",
     ),
     (
         r"ErrImagePull|ImagePullBackOff|[Ff]ailed to pull image",

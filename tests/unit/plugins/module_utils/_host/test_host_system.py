@@ -128,6 +128,14 @@ def test_two_runs_that_write_one_file_publish_what_they_wrote(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+def test_the_links_of_a_namespace_are_known_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    # iproute2 prints an empty object for a link that it filters.
+    monkeypatch.setattr(system, "run_json", lambda argv: [{}, {"ifname": "eth0", "asked": argv}])
+    asked = ["ip", "-j", "-d", "address", "show"]
+    assert system.links() == {"eth0": {"ifname": "eth0", "asked": asked}}
+    assert system.links(Path("/n"))["eth0"]["asked"] == ["nsenter", "--net=/n", *asked]
+
+
 def test_output_that_is_no_json_is_named() -> None:
     with pytest.raises(system.HostError, match="echo oops: printed no JSON, but 'oops"):
         system.run_json(["echo", "oops"])
