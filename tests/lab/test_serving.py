@@ -56,12 +56,18 @@ def test_a_group_answers_a_question_and_its_logs_are_shown(cluster: Site) -> Non
     assert f"logs -f {GROUP}-0-0 -c sglang" in logs
 
 
-# Prints the status of each request to each address with its port, as JSON.
+# Prints the status of each request to each address with its port, as JSON. kube-proxy may open a new NodePort late.
 ASK = """
-import http.client, json, sys
-def ask(to, method, path):
+import http.client, json, sys, time
+def ask(to, method, path, tries=40):
     connection = http.client.HTTPConnection(to, timeout=10)
-    connection.request(method, path)
+    try:
+        connection.request(method, path)
+    except ConnectionRefusedError:
+        if not tries:
+            raise
+        time.sleep(0.5)
+        return ask(to, method, path, tries - 1)
     return connection.getresponse().status
 requests = json.load(sys.stdin)
 print(json.dumps({to: [ask(to, *each) for each in requests] for to in sys.argv[1:]}))
