@@ -46,15 +46,15 @@ class Rank:
     started: bool
     restarts: int
     revision: str
-    trouble: str = ""
-    hopeless: bool = False
-    last_exit: str = ""
-    lost: bool = False
-    failure: str = ""
-    crash: str = ""
-    down: bool = False
-    event: str = ""
-    note: str = ""
+    trouble: str
+    hopeless: bool
+    last_exit: str
+    lost: bool
+    failure: str
+    crash: str
+    down: bool
+    event: str
+    note: str
 
     def __str__(self) -> str:
         state = "ready" if self.ready else self.trouble or ("loading" if self.phase == "Running" else self.phase)

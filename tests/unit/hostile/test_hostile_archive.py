@@ -238,9 +238,9 @@ def test_a_name_has_at_most_16_parts(depth: int, tmp_path: Path) -> None:
 
 
 def test_the_newest_snapshot_of_the_playbook_is_the_last() -> None:
-    names = ["gb10-b-9", "gb10-a-10.zip", "gb10-z-²", "gb10-c-9", "daily-99", "gb10-d-11/part"]
+    names = ["gb10-b-9", "gb10-a-10.zip", "gb10-z-²", "gb10-a-new", "gb10-c-9", "daily-99", "gb10-d-11/part"]
     content = k3s_archive.Content({f"{SERVER}/db/snapshots/{name}": 1 for name in names})
-    assert k3s_archive.snapshots(content, DATA) == ["gb10-z-²", "gb10-b-9", "gb10-c-9", "gb10-a-10.zip"]
+    assert k3s_archive.snapshots(content, DATA) == ["gb10-a-new", "gb10-z-²", "gb10-b-9", "gb10-c-9", "gb10-a-10.zip"]
 
 
 def test_a_name_of_8_gib_is_not_read_into_memory(tmp_path: Path) -> None:

@@ -82,9 +82,8 @@ def failed_group(
         trouble = states.get(f"rank{number}", f"transport: {message}" if message else "")
         hopeless = reason == "WrongTransport"
         ready = not trouble
-        ranks.append(
-            status.Rank(number, pod(number), f"spark{number + 1}", "Running", ready, True, 0, "", trouble, hopeless)
-        )
+        seen = (number, pod(number), f"spark{number + 1}", "Running", ready, True, 0, "", trouble, hopeless)
+        ranks.append(status.Rank(*seen, last_exit="", lost=False, failure="", crash="", down=False, event="", note=""))
     causes = [
         each for rank in ranks if not rank.ready for each in info.nccl_causes(rank, log(rank.rank, said[rank.rank]))
     ]

@@ -30,7 +30,7 @@ class Response(io.BytesIO):
         return self.getvalue()
 
     def release_conn(self) -> None:
-        self.close()
+        assert self.closed, "the next request would read what is left of this answer"
 
 
 class Channel:

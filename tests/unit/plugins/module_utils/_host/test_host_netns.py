@@ -30,6 +30,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     (tmp_path / "cni/rail0-net1").write_text(json.dumps(cached))
     (tmp_path / "cni/torn").write_text("{")
+    (tmp_path / "cni/of-no-pod").write_text(json.dumps({"netns": "/var/run/netns/cni-stale"}))
     monkeypatch.setattr(system, "links", lambda netns=None: INSIDE)
     return tmp_path
 

@@ -128,6 +128,16 @@ def test_two_runs_that_write_one_file_publish_what_they_wrote(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(system.os, "fsync", full)
+    with pytest.raises(system.HostError, match=r"Cannot write .*Free some space"):
+        system.stage(tmp_path / "x", "text", 0o600)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_links_of_a_namespace_are_known_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     # iproute2 prints an empty object for a link that it filters.
     monkeypatch.setattr(system, "run_json", lambda argv: [{}, {"ifname": "eth0", "asked": argv}])

@@ -55,6 +55,15 @@ def test_every_failure_has_a_reason_and_a_remedy(
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("body", ["[]", "{}", "{", "null", b"\xff"])
+def test_an_answer_that_says_nothing_is_no_message(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
+    error = refused(403, "Forbidden")
+    error.body = body
+    FakeApi(pods=error).install(monkeypatch)
+    with pytest.raises(ClusterError, match=r"\(403: Forbidden\)"):
+        Cluster(None, None).pods("gb10-serving", "a=b")
+
+
 def test_a_missing_right_is_named_also_for_a_command_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     message = 'pods is forbidden: User "eve" cannot list resource "pods" in API group "" in the namespace "models"'
     body = json.dumps({"kind": "Status", "message": message}).encode()
