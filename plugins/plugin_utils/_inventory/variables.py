@@ -429,7 +429,7 @@ def _misspelt(known: Known, extra: Mapping[str, Any]) -> Iterator[Finding]:
     if RAW in extra:
         yield _finding("variables.assignment", extra[RAW])
     for name in extra:
-        if name not in known.command_line and not known.owner(name) and (alike := meant(known, name)):
+        if not known.owner(name) and (alike := meant(known, name)):
             yield _finding("variables.unknown/misspelt", None, key=f"-e {name}", alike=alike)
 
 

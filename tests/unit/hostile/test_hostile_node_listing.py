@@ -103,6 +103,8 @@ def changed(place: Place, value: Any) -> dict[str, Any]:
     [
         (("models", REPO, "dest"), "srv/models", "no directory of a model"),
         (("disk", "free_bytes"), 1.5, "not a number of bytes"),
+        (("models", REPO, "parts"), {"a": -1}, "not a number of bytes"),
+        (("models", REPO, "commit"), 5, "not a printable text"),
         (("addresses",), [f"10.{number % 250}.0.1/24" for number in range(513)], "more than 512 addresses"),
         (("addresses",), [f"10.{number % 250}.0.1/24" for number in range(512)], ""),
     ],

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.action import nccl_transport
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import WITHOUT_TERMINAL, held
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import module_document
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.screen import HEIGHT
-from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import Progress
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import Progress, measure
 from kube_samples import FakeApi, Ran, pod
 from stored import compare
 
@@ -326,6 +326,17 @@ def test_long_work_shows_a_line_every_half_minute() -> None:
     for _second in range(14):
         progress.pause(5)
     assert shown == ["Send a generation", "Send a generation: 30 s so far", "Send a generation: 60 s so far"]
+
+
+def test_an_all_reduce_that_does_not_end_is_no_measurement() -> None:
+    now = [0.0]
+    progress = Progress(lambda _text: None, lambda: now[0], lambda seconds: now.__setitem__(0, now[0] + seconds))
+    pod_of_rank: Any = SimpleNamespace(pod="g-0-0", run=lambda _command: SimpleNamespace(stdout="connecting"))
+    plan = {"ranks": [{"rank": 0, "pod": "g-0-0"}], "rendezvous": {"address": "10.100.0.1"}}
+    with pytest.raises(ValueError, match="could not be measured: connecting"):
+        measure([pod_of_rank], plan, 8, 20000, 60, progress)
+    # The program ends itself after its limit; its shell needs a moment more.
+    assert 60 < now[0] < 70
 
 
 def task(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> Any:

@@ -47,6 +47,19 @@ def test_a_misspelt_directory_of_variables_is_refused(tmp_path: Path) -> None:
     assert found == ("error", str(tmp_path / "group_var"))
 
 
+def test_variables_beside_the_hosts_are_named_with_their_place(tmp_path: Path) -> None:
+    (tmp_path / "spark1.yml").write_text("all:\n  hosts: {}\n")
+    assert inventory(tmp_path, "gb10_nodes.yml") == [("error", str(tmp_path / "gb10_nodes.yml"))]
+    (finding,) = check_files([tmp_path], ["gb10_nodes"], ["spark1"])
+    assert finding.remedy.endswith(
+        f"mkdir -p {tmp_path}/group_vars && mv {tmp_path}/gb10_nodes.yml {tmp_path}/group_vars/"
+    )
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/gb10_nodes.yml").touch()
+    (finding,) = check_files([tmp_path], ["gb10_nodes"], ["spark1"])
+    assert finding.remedy == f"Move its lines into {tmp_path}/group_vars/gb10_nodes.yml, and remove it."
+
+
 def test_a_directory_of_inventories_is_refused_with_their_names(tmp_path: Path) -> None:
     for name in ("mine", "spare"):
         (tmp_path / name / "group_vars").mkdir(parents=True)
