@@ -191,6 +191,8 @@ def test_every_empty_or_missing_group_is_named() -> None:
     assert "in these groups" in found[0].reason
     assert "in this group" in check_groups({}, ["gb10_nodes"])[0].reason
     assert check_groups({"gb10_nodes": ["spark1"]}, ["gb10_nodes"]) == []
+    found = check_groups({"gb10_nodes": ["spark1"]}, ["gb10_servers", "gb10_cluster", "gb10_nodes"])
+    assert [finding.key for finding in found] == ["gb10_servers", "gb10_cluster"]
     # The cluster is not needed, so nobody has to be in it.
     assert check_groups({"gb10_nodes": ["spark1"], "gb10_cluster": ["spark2"]}, ["gb10_nodes"]) == []
 
@@ -237,6 +239,8 @@ def test_a_model_gets_no_namespace_of_kubernetes_itself_where_this_collection_ru
     found = [(one.severity, one.rule, one.value) for one in check_provider({"spark1": {"gb10_namespace": name}}, "k3s")]
     assert found == ([] if name == "models" else [("error", "variables.namespace", name)])
     assert check_provider({"spark1": EXISTING | {"gb10_namespace": name}}, "") == []
+    both = check_provider({"spark1": {"gb10_namespace": name}, "spark2": {"gb10_namespace": "kube-public"}}, "k3s")
+    assert {one.value for one in both} == {name, "kube-public"} - {"models"}
 
 
 def test_k3s_has_no_business_in_an_existing_cluster() -> None:

@@ -48,7 +48,8 @@ def test_a_misspelt_directory_of_variables_is_refused(tmp_path: Path) -> None:
 
 
 def test_variables_beside_the_hosts_are_named_with_their_place(tmp_path: Path) -> None:
-    (tmp_path / "spark1.yml").write_text("all:\n  hosts: {}\n")
+    (tmp_path / "spark1.yml").write_text("all:\n  hosts: {}\nunused: {}\n")
+    (tmp_path / "spark2.lan.yml").write_text("rack: {}\nplugin: constructed\n")
     assert inventory(tmp_path, "gb10_nodes.yml") == [("error", str(tmp_path / "gb10_nodes.yml"))]
     (finding,) = check_files([tmp_path], ["gb10_nodes"], ["spark1"])
     assert finding.remedy.endswith(
