@@ -48,7 +48,9 @@ class ActionModule(ControllerAction):
         if not _can_replace(kubeconfig):
             planning.append(make_finding("preflight.controller.kubeconfig", "", {"value": str(kubeconfig)}))
         names = task_vars["ansible_play_hosts_all"]
-        hosts = [replace(_host(name, task_vars, plan, options["servers"], settings), needs=needs) for name in names]
+        # A task outside of the role need not name the servers.
+        servers = options["servers"] or ()
+        hosts = [replace(_host(name, task_vars, plan, servers, settings), needs=needs) for name in names]
         others = [*planning, *found, *_moved_cables(options["neighbours"], names, task_vars["hostvars"], plan)]
         findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), others)
         report = format_report(hosts, findings, width())

@@ -51,6 +51,7 @@ REGISTRY = {"listeners": [{"port": 5001, "process": "registry"}]}
 # Variables of a host, its facts, and options
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "good": (HERE, {}, {}),
+    "no server is named": (HERE, {}, {"servers": None}),
     "unread": (UNREAD, {}, {}),
     "unread, only compared": (UNREAD, {}, {"refuse": False}),
     "not root": (HERE, {"user": {"uid": 1000, "name": "nvidia", "sudo_from": None}}, {}),
