@@ -111,7 +111,7 @@ def test_variables_that_ansible_does_not_read_are_named_alone(tmp_path: Path) ->
     (tmp_path / "gb10_nodes.yml").write_text("gb10_fabric_mtu: 1500\n")
     done = run(str(tmp_path))
     assert done.returncode == 1
-    assert done.stdout.startswith(f"error: {tmp_path}/gb10_nodes.yml: ")
+    assert " ".join(done.stdout.split()).startswith(f"error: {tmp_path}/gb10_nodes.yml: ")
     assert done.stdout.count("error: ") == 1
 
 
