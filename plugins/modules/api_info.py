@@ -139,6 +139,8 @@ def answers(server: str, timeout: float) -> str:
         ):
             channel.sendall(f"HEAD /version HTTP/1.1\r\nHost: {address.hostname}\r\nConnection: close\r\n\r\n".encode())
             return "" if channel.recv(1) else "it closed the connection"
+    except TimeoutError:
+        return f"nothing within {timeout:g} s"
     except OSError as error:
         return str(error)
 
