@@ -93,8 +93,8 @@ def play(
             def plain(text: str, place: Path = place, hidden: re.Pattern[str] = hidden) -> str:
                 return hidden.sub("…", text.replace(str(place), "/top").replace(str(ROOT), "/repo"))
 
-            for step in steps:
-                step = step(host) if callable(step) else step  # noqa: PLW2901
+            for each in steps:
+                step = each(host) if callable(each) else each
                 if not isinstance(step, Mapping):
                     continue
                 own = {key: value for key, value in step.items() if key in vars(host)}
