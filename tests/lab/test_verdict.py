@@ -49,7 +49,7 @@ def test_an_image_of_another_release_refuses_and_the_running_group_stays(cluster
     output = " ".join(cluster.play("serve", check=False, **wrong).split())
     assert "[serving.verdict.refused]" in output
     assert "--cuda-graph-max-bs" in output
-    assert "nothing was changed" in output
+    assert "no group was changed" in output
     assert incarnations(cluster.pods()) == before
     assert all(map(is_ready, cluster.pods()))
     assert leftovers(cluster) == ""
