@@ -4,8 +4,9 @@
 """Play the tests that need hosts, and record which commit passed them when.
 
 A play is a file of tests/{lab,vm,browser,monitoring,installed}, a Molecule scenario, or tests/artifact. It declares
-what it covers: paths in ``COVERS`` of a Python file, or in a comment ``# Covers: PATH …``. A play is touched if the
-content of these paths or of the play is not the one that it passed with.
+what it covers: paths in ``COVERS`` of a Python file, or in a comment ``# Covers: PATH …``. It also covers the modules
+and actions that tasks in these paths name. A play is touched if the content of what it covers or of the play is not the
+one that it passed with.
 """
 
 import argparse
@@ -78,7 +79,7 @@ class Play:
     def digest(self) -> str:
         """Return a digest of the play and of what it covers, from the working tree."""
         whole = hashlib.sha256()
-        for name in sorted(files_below([*self.covers, str(self.path)])):
+        for name in sorted(with_modules(files_below([*self.covers, str(self.path)]))):
             whole.update(f"{name} {_content(name)}\n".encode())
         return whole.hexdigest()[:12]
 
@@ -111,6 +112,16 @@ def files_below(paths: Iterable[str]) -> set[str]:
     """Return the files that git knows at or below these paths, without the generated README of a role."""
     found = {name for path in paths for name in _files() if name == path or name.startswith(f"{path}/")}
     return {name for name in found if not fnmatch(name, "roles/*/README.md")}
+
+
+def with_modules(names: Iterable[str]) -> set[str]:
+    """Return these files, and the modules and actions that the tasks in them name."""
+    found, known = set(names), set(_files())
+    for name in sorted(found):
+        if name.endswith(".yml"):
+            called = re.findall(r"\bgb10\.cluster\.(\w+):", (ROOT / name).read_text(encoding="utf-8"))
+            found |= {f"plugins/{kind}/{one}.py" for one in called for kind in ("modules", "action")} & known
+    return found
 
 
 def plays() -> dict[str, Play]:

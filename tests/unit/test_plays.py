@@ -27,9 +27,10 @@ def test_a_play_covers_files_that_exist(name: str) -> None:
         assert plays.files_below([path]), f"{name} covers {path}, which has no file"
 
 
-def test_every_role_playbook_and_package_is_covered() -> None:
-    covered = plays.files_below(path for play in plays.plays().values() for path in play.covers)
+def test_every_role_playbook_package_module_and_action_is_covered() -> None:
+    covered = plays.with_modules(plays.files_below(path for play in plays.plays().values() for path in play.covers))
     subjects = [*ROOT.glob("roles/*/tasks/main.yml"), *ROOT.glob("playbooks/*.yml")]
+    subjects += [*ROOT.glob("plugins/modules/*.py"), *ROOT.glob("plugins/action/*.py")]
     subjects += [path for path in ROOT.glob("plugins/*_utils/_*/*.py") if path.name != "__init__.py"]
     assert {str(path.relative_to(ROOT)) for path in subjects} - covered == set()
 
