@@ -77,7 +77,7 @@ def sidecar(limits: dict[str, int] | None) -> str:
     program = "/usr/bin/python3 -m gb10._pod.sidecar"
     api = "KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443"
     return unit(
-        f'{program} --nccl-logs /run/gb10-test/nccl-1 --interval 4 --gate "{gate}"',
+        f'{program} --nccl-logs /run/gb10-test/nccl-1 --state /run/gb10-test/state --interval 4 --gate "{gate}"',
         f"Environment=PYTHONPATH=/opt POD_NAMESPACE=s POD_UID=u {api}",
         "Slice=pods.slice",
     )
@@ -216,7 +216,7 @@ def host(small: Vms, tmp_path_factory: pytest.TempPathFactory) -> Host:
     made = Host(small)
     made.put(files(tmp_path_factory.mktemp("api")))
     made.do("echo always > /sys/kernel/mm/transparent_hugepage/enabled")
-    made.do("mkdir -p /run/gb10-test/nccl-0 /run/gb10-test/nccl-1 /run/gb10-test/logs; touch /run/gb10-test/events")
+    made.do("mkdir -p /run/gb10-test; cd /run/gb10-test; mkdir nccl-0 nccl-1 state logs; touch events")
     return made
 
 
