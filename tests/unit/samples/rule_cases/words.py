@@ -8,6 +8,7 @@ GLM = {"arch": "Glm4MoeForCausalLM", "quantization": "modelopt_fp4"}
 MINIMAX = {"arch": "MiniMaxM2ForCausalLM", "quantization": "modelopt_fp4"}
 OMNI = {"arch": "NemotronH_Nano_Omni_Reasoning_V3", "quantization": "modelopt_mixed"}
 AWQ = {"arch": "Qwen3MoeForCausalLM", "quantization": "awq"}
+PACKED = {"arch": "Qwen3MoeForCausalLM", "quantization": "compressed-tensors"}
 NAMED = "--quantization modelopt_fp4"
 FP8 = {"arch": "Qwen3_5MoeForConditionalGeneration", "quantization": "fp8"}
 DENSE_FP8 = {"arch": "LlamaForCausalLM", "quantization": "fp8"}
