@@ -47,7 +47,6 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     # startup traps of Nemotron-3-Super
     (NEMOTRON, "mtp-3-4", None, args(attention_backend="triton"), "attn.nemotron.triton", "flashinfer"),
     (NEMOTRON, "no-spec", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "flashinfer_cutlass"),
-    (NEMOTRON, "mtp-3-4", "0.5.12", STOCK, "spec.nemotron.loader", "0.5.13"),
     (NEMOTRON, "mtp-3-4", "0.5.13", STOCK, "mamba.radix.nobuffer", "disable_radix_cache"),
     (NEMOTRON, "no-spec", None, args(json_model_override_args=None), "ctx.derived", "json_model_override_args"),
     (NEMOTRON, "no-spec", "0.5.12", {**STOCK, **args(mamba_scheduler_strategy="extra_buffer")},
@@ -121,6 +120,7 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
      "mamba.slots", "to 19"),
     (NEMOTRON, "mtp-3-4", None, args(max_mamba_cache_size=96, max_running_requests=32), "mamba.slots", "to 19"),
     (NEMOTRON, "mtp-5-5", None, {}, "spec.topk1.autoadjust", "Write 6"),
+    (NEMOTRON, "mtp-3-4", "0.5.15", STOCK, "spec.nemotron.loader", "0.5.16"),
     (QWEN, "ep4", None, args(max_running_requests=None), "graph.eager_regime", "max_running_requests"),
     (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
     (NEMOTRON, "no-spec", None, args(fp4_gemm_backend="flashinfer_cudnn"), "fp4gemm.cudnn", "flashinfer_cutlass"),
