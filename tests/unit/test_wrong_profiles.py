@@ -82,8 +82,6 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "baseline", "0.5.13", {**STOCK, **args(cuda_graph_backend_prefill="full")}, "translate.refused", "run"),
     (GEMMA, "baseline", None, args(enable_linear_replayssm=True), "translate.refused", "run"),
     (GEMMA, "baseline", "0.5.23", {**STOCK, **args(enable_double_sparsity=True)}, "translate.refused", "Remove"),
-    (GEMMA, "mtp-4", "0.5.14", {**STOCK, "sglang_version": "0.5.14", "env": {"SGLANG_ENABLE_SPEC_V2": "1"}},
-     "spec.v2env", "Remove"),
     # spelling mistakes
     (GEMMA, "baseline", None, args(mem_fraction_statc=0.6), "flag.unknown", "--mem-fraction-static"),
     (GEMMA, "baseline", None, args(kv_cache_dtyp="fp8_e4m3"), "argparse.abbrev", "--kv-cache-dtype"),
@@ -121,6 +119,8 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (NEMOTRON, "mtp-3-4", None, args(max_mamba_cache_size=96, max_running_requests=32), "mamba.slots", "to 19"),
     (NEMOTRON, "mtp-5-5", None, {}, "spec.topk1.autoadjust", "Write 6"),
     (NEMOTRON, "mtp-3-4", "0.5.15", STOCK, "spec.nemotron.loader", "0.5.16"),
+    (GEMMA, "mtp-4", "0.5.14", {**STOCK, "sglang_version": "0.5.14", "env": {"SGLANG_ENABLE_SPEC_V2": "1"}},
+     "spec.v2env", "Remove"),
     (QWEN, "ep4", None, args(max_running_requests=None), "graph.eager_regime", "max_running_requests"),
     (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
     (NEMOTRON, "no-spec", None, args(fp4_gemm_backend="flashinfer_cudnn"), "fp4gemm.cudnn", "flashinfer_cutlass"),

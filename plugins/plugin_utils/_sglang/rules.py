@@ -221,9 +221,9 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, groups: Grou
         spec_v2_env=spec_v2_env,
         spec_v2=None if spec_v2_env is None else spec_v2_env.lower() in _TRUE,
         longer_context_env=env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "").lower() in _TRUE,
-        max_context=(override or {}).get("max_position_embeddings", facts.max_context),
+        max_context=_max_context(override, facts.max_context),
         expert_blocks=facts.expert_blocks,
-        kv_heads=(override or {}).get("num_key_value_heads", facts.kv_heads),
+        kv_heads=override.get("num_key_value_heads", facts.kv_heads),
         prefill_attn=context["prefill_attention_backend"] or context["attention_backend"],
         decode_attn=context["decode_attention_backend"] or context["attention_backend"],
     )
@@ -242,13 +242,26 @@ def _architecture(context: dict[str, Any], catalogue: Catalogue, history: Histor
     context["arch_hint"] = f" ({having[0]} to {having[-1]})" if having else meant
 
 
-def _override(text: Any) -> dict[str, Any] | None:
-    """Return the config changes that a command line makes to the checkpoint, or None if they are not a JSON object."""
+def _override(text: Any) -> dict[str, Any]:
+    """Return the changes that a command line makes to the checkpoint's config, also those to its part for text."""
     try:
         override = json.loads(text or "{}")
     except (TypeError, ValueError):
-        return None
-    return override if isinstance(override, dict) else None
+        return {}
+    if not isinstance(override, dict):
+        return {}
+    part = override.get("text_config")
+    return {**override, **part} if isinstance(part, dict) else override
+
+
+def _max_context(override: Mapping[str, Any], stated: int | None) -> int | None:
+    """Return the context that the changed config allows (get_context_length in hf_transformers)."""
+    most: int | None = override.get("max_position_embeddings", stated)
+    scaling = override.get("rope_scaling")
+    if most is None or not isinstance(scaling, dict) or "original_max_position_embeddings" in scaling:
+        return most
+    factor = scaling.get("factor", 1)
+    return int(most * factor) if isinstance(factor, (int, float)) and scaling.get("rope_type") != "llama3" else most
 
 
 def _packages(context: dict[str, Any], catalogue: Catalogue, setting: Setting) -> None:

@@ -50,6 +50,8 @@ CASES = [
      "0.5.23", "--pp-size 3 --nnodes 3", {**GLM, "kv_heads": 8}),
     ("par.kv_heads", "error", "0.5.10", "--tp-size 3 --nnodes 3", {**QWEN, "kv_heads": 2},
      "0.5.10", f"{SIZES}", {**QWEN, "kv_heads": 2}),
+    ("par.kv_heads", "error", "0.5.18", "--tp-size 3 --nnodes 3", {**QWEN, "kv_heads": 4},
+     "0.5.18", "--tp-size 3 --nnodes 3 --dcp-size 3", {**QWEN, "kv_heads": 4}),
     ("par.dp", "error", "0.5.23", "--dp-size 2", {}, "0.5.23", "--dp-size 2", {"gpus_per_node": 2}),
     ("par.nnodes", "error", "0.5.13", "--tp-size 4 --nnodes 3", {}, "0.5.13", SIZES, {}),
     ("par.nnodes", "error", "0.5.13", "--tp-size 8 --nnodes 4", {}, "0.5.13", "--tp-size 8 --nnodes 4",

@@ -2,20 +2,30 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Cases of the rules about states of hybrid models, caches and memory."""
 
-from .words import EAGLE, LAZY, NEMOTRON, QWEN
+from .words import EAGLE, KIMI, LAZY, NEMOTRON, QWEN, YARN
 
 CASES = [
     ("ctx.derived", "error", "0.5.13", "--context-length 524288", {"max_context": 262144},
      "0.5.13", """--context-length 524288 --json-model-override-args '{"max_position_embeddings": 524288}'""",
      {"max_context": 262144}),
+    ("ctx.derived", "error", "0.5.19", f"--context-length 524288 {YARN}", {"max_context": 262144},
+     "0.5.19", """--context-length 524288 --json-model-override-args
+     '{"text_config": {"max_position_embeddings": 524288}}'""", {"max_context": 262144}),
+    ("ctx.derived", "error", "0.5.23", "--context-length 524289", {"max_context": 262144},
+     "0.5.23", """--context-length 524288 --json-model-override-args
+     '{"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}'""", {"max_context": 262144}),
     ("mamba.extra.noradix", "error", "0.5.13", "--disable-radix-cache --mamba-scheduler-strategy extra_buffer", QWEN,
      "0.5.14", "--disable-radix-cache --mamba-radix-cache-strategy extra_buffer", QWEN),
+    ("mamba.extra.noradix", "error", "0.5.10", "--disable-radix-cache --mamba-scheduler-strategy extra_buffer", QWEN,
+     "0.5.10", "--disable-radix-cache --mamba-scheduler-strategy extra_buffer", KIMI),
     ("mamba.lazy.spec", "error", "0.5.16", f"{EAGLE} 4 --mamba-radix-cache-strategy extra_buffer_lazy", QWEN,
      "0.5.16", f"{EAGLE} 4 --mamba-radix-cache-strategy extra_buffer", QWEN),
     ("mamba.lazy.spec", "error", "0.5.13.post1",
      "--mamba-scheduler-strategy extra_buffer_lazy --speculative-num-draft-tokens 6", QWEN,
      "0.5.13.post1", "--mamba-scheduler-strategy extra_buffer_lazy", QWEN),
     ("mamba.lazy.spec", "error", "0.5.16", f"{LAZY} --speculative-algorithm EAGLE", QWEN, "0.5.16", LAZY, QWEN),
+    ("mamba.lazy.spec", "error", "0.5.14", f"{EAGLE} 4 {LAZY}", QWEN,
+     "0.5.14", f"{EAGLE} 4 {LAZY} --disable-radix-cache", QWEN),
     ("mamba.linear.gdn", "error", "0.5.23", "--linear-attn-backend ptx_kda", QWEN,
      "0.5.23", "--linear-attn-backend cutedsl", QWEN),
     ("mamba.linear.gdn", "error", "0.5.15", "--linear-attn-prefill-backend flashkda", QWEN,
@@ -29,12 +39,12 @@ CASES = [
     ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4", {**QWEN, "patches": ()}, "0.5.14", f"{EAGLE} 4", QWEN),
     ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode", {**QWEN, "patches": ()},
      "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode --disable-radix-cache", QWEN),
+    ("mamba.radix.nobuffer", "error", "0.5.12", f"{EAGLE} 4", {**QWEN, "patches": ()},
+     "0.5.12", f"{EAGLE} 4", {**KIMI, "patches": ()}),
     ("mamba.radix.nobuffer", "warning", "0.5.13.post1", f"{EAGLE} 4", NEMOTRON,
      "0.5.13.post1", f"{EAGLE} 4 --mamba-scheduler-strategy extra_buffer", QWEN),
     ("mamba.slots", "info", "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 48", NEMOTRON,
      "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 32", NEMOTRON),
-    ("mamba.track", "error", "0.5.16", "--speculative-algorithm STANDALONE --mamba-track-interval 2", QWEN,
-     "0.5.16", "--speculative-algorithm STANDALONE --mamba-track-interval 4", QWEN),
     ("mem.named", "warning", "0.5.16", "--model-path a/Qwen3-480B-A35B-FP8 --mem-fraction-static 0.8 --tp-size 4", {},
      "0.5.16", "--model-path a/Qwen3-235B-A22B-FP8 --mem-fraction-static 0.8 --tp-size 4", {}),
     ("mem.named", "warning", "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {},

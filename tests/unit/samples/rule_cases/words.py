@@ -24,6 +24,7 @@ NVFP4_KV = (
 QSA = {"arch": "Qwen4ExpForConditionalGeneration", "quantization": "modelopt_fp4"}
 K2 = {"arch": "K2HorizonForCausalLM", "quantization": "fp8"}
 MOVA = "--model-path IFM/K2-Horizon-MoVA-36B-A4B-FP8"
+KIMI = {"arch": "KimiLinearForCausalLM"}
 GPTOSS = {"arch": "GptOssForCausalLM", "quantization": "mxfp4"}
 DEEPSEEK = {"arch": "DeepseekV3ForCausalLM"}
 GEMMA = {"arch": "Gemma4ForConditionalGeneration"}
@@ -35,6 +36,8 @@ EAGLE3 = "--speculative-algorithm EAGLE3 --speculative-draft-model-path d"
 TREE = f"{STEPS} --speculative-eagle-topk 4 --speculative-num-draft-tokens 8"
 SIZES = "--tp-size 4 --nnodes 4"
 LAZY = "--mamba-radix-cache-strategy extra_buffer_lazy"
+YARN = """--json-model-override-args
+ '{"rope_scaling": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 131072}}'"""
 DFLASH = "--speculative-algorithm DFLASH --speculative-draft-model-path d --speculative-num-draft-tokens 8"
 DSPARK = "--speculative-algorithm DSPARK --speculative-draft-model-path d --speculative-dspark-block-size 7"
 V2 = {"env": {"SGLANG_ENABLE_SPEC_V2": "1"}}
