@@ -159,6 +159,11 @@ CASES = [
     ("moe.nvfp4.runner", "warning", "0.5.16", "", OMNI, "0.5.16", "", NEMOTRON),
     *(("moe.nvfp4.runner", "error", version, "", {**V4, "patches": ()},
        version, "--moe-runner-backend flashinfer_cutlass", {**V4, "patches": ()}) for version in ("0.5.14", "0.5.23")),
+    # SGLang replaces the runner of MXFP8 experts.
+    ("moe.fi_cutlass.quant", "error", "0.5.18", "--moe-runner-backend flashinfer_cutlass --quantization fp8", QWEN,
+     "0.5.18", "--moe-runner-backend flashinfer_cutlass --quantization mxfp8", {**QWEN, "gpu": "b300"}),
+    *(("moe.mxfp8.sm12x", "error", version, "--quantization mxfp8", QWEN,
+       version, "--quantization mxfp8", {**QWEN, "gpu": "b300"}) for version in ("0.5.9", "0.5.23")),
     ("moe.mxfp4.ep", "error", "0.5.13", f"{SIZES} --ep-size 4", GPTOSS, "0.5.14", f"{SIZES} --ep-size 4", GPTOSS),
     ("moe.mxfp4.ep", "error", "0.5.23", f"{SIZES} --ep-size 4 --moe-runner-backend triton_kernel", GPTOSS,
      "0.5.23", f"{SIZES} --ep-size 1 --moe-runner-backend triton_kernel", GPTOSS),
