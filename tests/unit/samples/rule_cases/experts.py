@@ -136,7 +136,7 @@ CASES = [
      "0.5.10", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 4", {**MINIMAX, "patches": ()}),
     ("moe.nvfp4.runner", "info", "0.5.15", "--moe-runner-backend triton", QWEN, "0.5.15",
      "--moe-runner-backend flashinfer_cutlass", QWEN),
-    ("moe.nvfp4.runner", "error", "0.5.12", "--moe-runner-backend cutlass", MINIMAX, "0.5.11",
+    ("moe.nvfp4.runner", "error", "0.5.11", "--moe-runner-backend cutlass", MINIMAX, "0.5.10",
      "--moe-runner-backend cutlass", MINIMAX),
     ("moe.nvfp4.runner", "error", "0.5.14", "--moe-runner-backend cutlass", QWEN, "0.5.15.post1",
      "--moe-runner-backend cutlass", QWEN),
