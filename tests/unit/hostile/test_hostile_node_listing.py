@@ -103,6 +103,7 @@ def changed(place: Place, value: Any) -> dict[str, Any]:
     [
         (("models", REPO, "dest"), "srv/models", "no directory of a model"),
         (("disk", "free_bytes"), 1.5, "not a number of bytes"),
+        (("disk", "reserve_bytes"), 2**63, "not a number of bytes"),
         (("models", REPO, "parts"), {"a": -1}, "not a number of bytes"),
         (("models", REPO, "commit"), 5, "not a printable text"),
         (("addresses",), [f"10.{number % 250}.0.1/24" for number in range(513)], "more than 512 addresses"),
@@ -110,7 +111,8 @@ def changed(place: Place, value: Any) -> dict[str, Any]:
     ],
 )
 def test_a_stock_of_another_kind_is_refused(place: Place, value: Any, why: str) -> None:
-    stock = Stock.of("spark2", changed(place, value)["spark2"])
+    given = changed(place, value)["spark2"]
+    stock = Stock.of("spark2", given | {"models": {"org/first": node(2)["models"][REPO], **given["models"]}})
     with pytest.raises(ValueError, match=why) if why else nullcontext():
         stock.check()
 

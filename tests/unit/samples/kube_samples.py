@@ -95,7 +95,8 @@ class FakeApi:
     command: Callable[[str, list[str]], Ran] = lambda _pod, _command: (0, "", "")
     asked: list[Json] = field(default_factory=list)
 
-    def request(self, method: str, path: str, **options: Any) -> Response:
+    def request(self, method: str, path: str, serialize: bool = True, **options: Any) -> Response:
+        assert not serialize, "the client would return an object of its own instead of the response"
         if path.endswith("/log"):
             name, query = path.split("/")[-2], dict(options["query_params"])
             self.asked.append({"pod": name, **query})

@@ -237,6 +237,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a silent log that may be, nothing counted": {"logs": MUTE, "counters": False, "expect": BY_BYTES},
     "a silent log that may be, slow": {"logs": MUTE, "expect": BY_BYTES, "pods": Pods(busbw=2.8), **FAST},
     "late": {"pods": Pods(p50=80.0), **SMALL},
+    "late for another transport": {"pods": Pods(p50=80.0), **SMALL, "max_latency": {"tcp": 50}},
     "no figure": {"pods": Pods(busbw=float("nan")), **FAST},
     "no figure of latency": {"pods": Pods(p50=float("nan")), **SMALL},
     "slow": {"pods": Pods(busbw=2.8), **FAST},

@@ -52,8 +52,10 @@ LADDERS: dict[str, tuple[Limits, list[tuple[float, Reading]], str]] = {
     "a full page cache": (DROP, [(0, FULL), (1, FULL), (10, FULL)], "drop_caches none drop_caches"),
     # A server that has loaded leaves little memory, and dropping its caches would only make it read its files again.
     "caches that hold little": (DROP, [(0, node(9, free=3)), (20, node(11, free=3))], "none none"),
-    "a stop that is switched off": (WARN, [(0, node(1, free=0)), (99, node(1, free=0, full=99))], "warn warn"),
+    "a stop that is switched off": (WARN, [(0, node(0)), (99, node(0, full=99))], "warn warn"),
     "drops that are switched off": (WARN, [(0, node(90, free=1))], "none"),
+    "free swap counts up to the limit": (Limits(warn=5, swap=2), [
+        (0, Reading(100 * GIB, 0, 4 * GIB, swap=GIB)), (1, Reading(100 * GIB, 0, 2 * GIB, swap=9 * GIB))], "none warn"),
 }  # fmt: skip
 
 

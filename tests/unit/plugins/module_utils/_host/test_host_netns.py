@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import netns as host_netns
@@ -44,11 +45,12 @@ def test_a_pod_and_the_namespace_of_a_deleted_pod_are_distinguished(host: Path) 
     assert [holder.pod_uid for holder in found] == ["5f-1", ""]
 
 
-def test_a_pod_is_known_also_if_the_result_of_its_network_names_no_namespace(host: Path) -> None:
+@pytest.mark.parametrize("result", [{"interfaces": [{"name": "cali12ab"}]}, {}, None])
+def test_a_pod_is_known_also_if_the_result_of_its_network_names_no_namespace(host: Path, result: Any) -> None:
     entry = {
         "netns": "/var/run/netns/cni-5f",
         "cniArgs": [["K8S_POD_NAMESPACE", "models"], ["K8S_POD_NAME", "glm-0"]],
-        "result": {"interfaces": [{"name": "cali12ab"}]},
+        "result": result,
     }
     (host / "cni/rail0-net1").write_text(json.dumps(entry))
     assert str(host_netns.holders(host / "proc", [host / "netns"], [host / "cni"])[0]).startswith("pod models/glm-0 ")

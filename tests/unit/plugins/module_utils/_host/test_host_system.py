@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system, unit
 from module_runs import become_nobody
 
 BOOT_MODULES = ["_fabric.virtual_functions", "_fabric.netplan_undo", "_fabric.qos", "_host.memory_guard"]
@@ -39,6 +39,12 @@ def test_only_what_a_unit_imports_is_installed(tmp_path: Path) -> None:
 def test_a_module_that_does_not_exist_is_named() -> None:
     with pytest.raises(system.HostError, match=r"_fabric\.nothing: its source is missing"):
         system.package_files("_fabric.nothing")
+
+
+def test_a_unit_is_not_started_again_after_a_failure_by_default(tmp_path: Path) -> None:
+    one = unit.HostUnit("gb10-one", "", "_fabric.qos", tmp_path / "config", "", 5)
+    text, _mode = one.files("")[one.unit_path]
+    assert "Restart" not in text and "StartLimit" not in text
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,9 @@ def test_a_loading_rank_is_worth_waiting_for() -> None:
     group = status.read_group([pod(0, ready=False)], [], 1)
     assert not group.hopeless
     assert "loading" in group.lines()[0]
+    pulling = warning(0, "Pulling", "Pulling image a") | {"type": "Normal"}
+    (line,) = status.read_group([pod(0, ready=False)], [pulling], 1).lines()
+    assert "loading (last event Pulling: Pulling image a)" in line
 
 
 @pytest.mark.parametrize(("restarts", "hopeless"), [(1, False), (2, True), (5, True)])

@@ -34,7 +34,7 @@ def test_a_warning_is_quoted_unless_its_whole_text_is_shown() -> None:
     # A short end says too little to be the same.
     assert pod_state.quoted([line], "state: busy") == [f"Warning event: {line}"]
     long = f"{'the same ' * 3}cause"
-    assert pod_state.quoted([f"Pod x: FailedMount: {long} again"], f"state: {long}") == []
+    assert pod_state.quoted([f"Pod x: FailedMount: {long} again"], f"state: reason: {long}") == []
 
 
 def test_a_missing_runtime_is_named_with_its_remedy() -> None:

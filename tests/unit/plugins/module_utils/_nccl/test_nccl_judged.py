@@ -375,6 +375,14 @@ LOGS: dict[str, str | tuple[str, Expectation]] = {
         for rank in range(9)
     ),
     "two processes on one GPU": said(SOCKET, *DONE) + said(IB, *AGAIN, channel(), pid=2),
+    **{
+        f"two processes on one GPU, between them a start of pod {' and one of pod '.join(names)}": (
+            pod("b", said(SOCKET, *DONE))
+            + "".join(pod(name, BARE) for name in names)
+            + pod("b", said(IB, *AGAIN, channel(), pid=2))
+        )
+        for names in ("a", "ab")
+    },
     "two processes on one GPU, the first inside a node": said(SOCKET, *ONE_NODE) + said(IB, *AGAIN, channel(), pid=2),
     **{
         f"restart of process {pid} after {name}": said(*START, *before) + said(*START, IB, *AGAIN, channel(), pid=pid)

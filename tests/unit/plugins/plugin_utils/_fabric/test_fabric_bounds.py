@@ -63,6 +63,11 @@ BOUNDS: dict[str, Break] = {
         rail(0, network="10.100.0.0/22"), host("gb10_pf_totalvfs", dict.fromkeys(PFS, 5))
     ),
     "subnets of /30": group("gb10_fabric_subnet_prefix", 30),
+    "a host on a rail that is none": group(
+        "gb10_fabric_rails",
+        [7, {"name": "rail0", "pf": "enp1s0f0np0", "network": "10.1.0.0/16", "hosts": ["spark1", "spark2"]}],
+    ),
+    "PFs of no rails": all_of(group("gb10_fabric_rails", []), host("gb10_fabric_pfs", {"rail0": "enp1s0f0np0"})),
     "a key like two others": group("gb10_fabric_rails", [{"name": "a", "pf": "enp1s0f0np0", "network66": "fd00::/48"}]),
     "two management networks in a block": group("gb10_management_networks", ["10.100.0.0/24", "10.100.9.0/24"]),
     "one VF in one /64": all_of(group("gb10_fabric_vf_count", 1), rail(0, network6="fd00:1::/64")),
@@ -250,7 +255,9 @@ SHAPES: dict[str, Variables] = {
     "ring with a gap": torn(cabled(5), "ring34"),
     "three on a cable": on_first_rail(cabled(3), hosts=["spark1", "spark2", "spark3"]),
     "transit perhaps": cabled(4, gb10_fabric_transit="perhaps"),
-    "transit, an address in use": cabled(4, gb10_fabric_transit=True, gb10_fabric_reserved_addresses=["10.101.255.1"]),
+    "transit, addresses in use": cabled(
+        4, gb10_fabric_transit=True, gb10_fabric_reserved_addresses=["10.101.255.1", "10.104.255.1"]
+    ),
     "transit in two pairs": torn(cabled(4, gb10_fabric_transit=True, gb10_fabric_topology="mixed"), "ring23", "ring41"),
     "transit, one rail without room": with_vfs(cabled(4, gb10_fabric_transit=True, gb10_fabric_subnet_prefix=17), 1, 2),
     "transit in one subnet": cabled(4, gb10_fabric_transit="True", gb10_fabric_scheme="subnet-per-rail"),

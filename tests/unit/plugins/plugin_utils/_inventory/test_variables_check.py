@@ -106,6 +106,7 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("gb10_namespace", "My_NS", "such as gb10-serving"),
         ("gb10_image_pull_secrets", ["Registry"], "such as registry"),
         ("sglang_image_pull_secrets", ["-registry"], "such as registry"),
+        ("sglang_image_pull_secrets", {"Name": "registry"}, "not of the type list"),
         ("sglang_scheduler", "KAI", "such as kai-scheduler"),
         ("sglang_priority_class", "a_b", "such as high-priority"),
         ("sglang_pod_labels", {"gb10.cluster/rank": "0"}, "choose a key of your own"),
@@ -192,7 +193,7 @@ def test_every_empty_or_missing_group_is_named() -> None:
     assert "in this group" in check_groups({}, ["gb10_nodes"])[0].reason
     assert check_groups({"gb10_nodes": ["spark1"]}, ["gb10_nodes"]) == []
     found = check_groups({"gb10_nodes": ["spark1"]}, ["gb10_servers", "gb10_cluster", "gb10_nodes"])
-    assert [finding.key for finding in found] == ["gb10_servers", "gb10_cluster"]
+    assert [(one.key, "with -i" in one.remedy) for one in found] == [("gb10_servers", False), ("gb10_cluster", False)]
     # The cluster is not needed, so nobody has to be in it.
     assert check_groups({"gb10_nodes": ["spark1"], "gb10_cluster": ["spark2"]}, ["gb10_nodes"]) == []
 
@@ -422,6 +423,11 @@ def test_two_servers_are_refused_and_hosts_without_a_task_named() -> None:
         ({"k3s_api_port": 10250}, "k3s_api_port", "the kubelet"),
         ({"models_share_port": "22"}, "models_share_port", "ssh"),
         ({"serving_plan_port": 20000}, "serving_plan_rendezvous_port", "serving_plan_port"),
+        (
+            {"serving_plan_port": 19998, "nccl_verify_bandwidth_port": 21000},
+            "serving_plan_rendezvous_port",
+            "the metrics of the transport gate",
+        ),
         ({"serving_plan_port": 19997}, "serving_plan_rendezvous_port", "the metrics of the fallback"),
         ({"nccl_verify_bandwidth_port": 20000}, "nccl_verify_bandwidth_port", "serving_plan_rendezvous_port"),
         ({"gateway_port": 29000}, "gateway_port", "the gateway's metrics"),

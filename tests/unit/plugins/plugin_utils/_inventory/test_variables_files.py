@@ -24,11 +24,11 @@ def inventory(directory: Path, *files: str) -> list[tuple[str, str]]:
 
 
 def test_files_of_groups_and_hosts_that_do_not_exist_are_named(tmp_path: Path) -> None:
-    files = ["group_vars/all", "group_vars/gb10_node.yml", "group_vars/rack.yml", "host_vars/spark9/a.yml"]
+    files = ["group_vars/all", "group_vars/gb10_node.yml", "group_vars/rack.yml", "host_vars/spark9.lan/a.yml"]
     assert inventory(tmp_path, *files, "host_vars/localhost.yml") == [
         ("error", "group_vars/gb10_node"),
         ("warning", "group_vars/rack"),
-        ("warning", "host_vars/spark9"),
+        ("warning", "host_vars/spark9.lan"),
     ]
 
 
@@ -49,7 +49,7 @@ def test_a_misspelt_directory_of_variables_is_refused(tmp_path: Path) -> None:
 
 def test_variables_beside_the_hosts_are_named_with_their_place(tmp_path: Path) -> None:
     (tmp_path / "spark1.yml").write_text("all:\n  hosts: {}\nunused: {}\n")
-    (tmp_path / "spark2.lan.yml").write_text("rack: {}\nplugin: constructed\n")
+    (tmp_path / "spark2.lan.yml").write_text("strict: false\nplugin: constructed\n")
     assert inventory(tmp_path, "gb10_nodes.yml") == [("error", str(tmp_path / "gb10_nodes.yml"))]
     (finding,) = check_files([tmp_path], ["gb10_nodes"], ["spark1"])
     assert finding.remedy.endswith(

@@ -70,7 +70,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a known problem that was mended": {"found": image(KHO), "facts": {"command_line": "quiet kho=off"}},
     "a known problem that the owner accepts": {"found": image(KHO), "severities": {RULE: "info"}},
     # What the host has already is no reason to keep it from its update.
-    "a problem that the host has already": {"found": BASH, "facts": {"gpus": []}},
+    "problems that the host has already": {"found": BASH, "facts": {"gpus": [], "cma_kib": 0, "cma_free_kib": 9}},
     "another package that goes": {"found": changes("nano", after="")},
     "held, and a kernel that failed": {"found": {"hold": ["linux-nvidia-hwe-24.04"], **BASH, "state": RETURNED}},
     "a kernel that failed, and a package": {"found": {"state": ENDED, **BASH}},

@@ -57,6 +57,9 @@ FAULTS: dict[str, dict[str, Any]] = {
     "a server has no memory": failed_group([()] * 4, CRASH, rank1="crashed with exit code 1"),
     "missing-nad on one rank": failed_group([()] * 4, events=[NAD], rank1="waits for its network"),
     "an image is missing": failed_group([(), ()], events=["Pod x: Failed: Failed to pull image nope"], rank0=NOPE),
+    "an image is missing for the second rank": failed_group(
+        [(), ()], events=["Pod x: Failed: nope"], rank0="not scheduled: 0/4 nodes", rank1=NOPE
+    ),
     "ranks without a pod": failed_group([(), ()], rank0="not scheduled: 0/4 nodes") | {"missing": [2, 3]},
     "missing-nad": failed_group(
         [()] * 4,

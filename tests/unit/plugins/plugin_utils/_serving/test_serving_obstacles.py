@@ -128,6 +128,7 @@ def test_obstacles_are_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) ->
     cases: dict[str, dict[str, Any]] = {
         "computed": {},
         "own": {"resources": {"requests": {"cpu": 5}}},
+        "own memory": {"resources": {"requests": {"memory": "96Gi"}}},
         "not": {"computed": False},
     }
     found = {name: preflight.obstacles(loaded, NADS, rooms(small, []), **more) for name, more in cases.items()}
