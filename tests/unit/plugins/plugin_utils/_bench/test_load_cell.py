@@ -164,6 +164,11 @@ def test_requests_that_end_together_are_suspicious_unless_a_limit_ended_them(
     assert {g.kind for g in signs_of_garbage(records, {})} == kinds
 
 
+def test_a_loop_that_the_guard_of_the_stream_let_pass_is_a_sign() -> None:
+    (found,) = signs_of_garbage([thought(1, "We need to consider the network. " * 30, "", "stop")], {})
+    assert found.kind == "suffix_loop"
+
+
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize(
     ("finish", "kinds"), [("length", set()), ("budget", set()), ("stop", {"no_content"}), ("abort", {"no_content"})]

@@ -29,6 +29,11 @@ def test_both_rates_are_kept_under_their_own_names() -> None:
     assert figures["finish_reasons"] == {"stop": 4}
 
 
+def test_the_rate_of_the_prompts_is_that_of_all_requests() -> None:
+    figures = summarise([record(0, prompt_tokens=100), record(1, first=1.0, prompt_tokens=300), record(2)])
+    assert (figures["prefill_tok_s"]["min"], figures["prefill_tok_s"]["max"]) == (200.0, 300.0)
+
+
 def test_failures_are_named_and_count_nowhere_else() -> None:
     bad = [
         record(1, error_class="infrastructure", error="refused"),
@@ -60,3 +65,4 @@ def test_noise_makes_no_winner() -> None:
     assert distinguishable([152.7, 175.1, 160.2], [158.0, 149.9, 171.0]) is False
     assert distinguishable([54.0, 53.8, 54.2], [31.6, 31.7, 31.8]) is True
     assert distinguishable([1.0, 2.0], [9.0, 9.1, 9.2]) is None
+    assert (distinguishable([2.0] * 3, [3.0] * 3), distinguishable([2.0] * 3, [2.0] * 3)) == (True, False)

@@ -34,6 +34,12 @@ def test_the_offset_tells_where_the_loop_begins() -> None:
     assert abs(found.at - len(INTRO)) <= 2
 
 
+@pytest.mark.parametrize(("times", "kinds"), [(9, []), (10, ["loop"])])
+def test_a_response_of_a_litany_may_come_nine_times(times: int, kinds: list[str]) -> None:
+    text = f"{prose(20)} {'Pray for us, o holy mother. ' * times}{prose(20, 2)}"
+    assert [found.kind for found in judge_text(text)] == kinds
+
+
 def test_a_run_is_reported_with_its_smallest_period() -> None:
     runs = list(periodic_runs("xyz" + "abcd" * 10 + "!?"))
     assert [(r.period, r.start, r.length) for r in runs] == [(4, 3, 40)]

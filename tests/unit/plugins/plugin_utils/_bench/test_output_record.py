@@ -34,7 +34,11 @@ def pieces(text: str, size: int = 5) -> list[str]:
 
 DIALECTS: dict[str, Any] = {
     "openai": openai,
-    "sse": lambda c: "".join(f"data: {line}\n\n" for line in openai(c).splitlines()) + "data: [DONE]\n\n",
+    "sse": lambda c: (
+        ":\n: alive\n\n"
+        + "".join(f"event: message\nid: 7\ndata: {line}\n\n" for line in openai(c).splitlines())
+        + "data: [DONE]\n\n"
+    ),
     "flat": lambda c: "\n".join(json.dumps({"t": i / 50, "text": t}) for i, t in enumerate(c)),
     "strings": lambda c: "\n".join(json.dumps(t) for t in c),
     "delta": lambda c: "\n".join(json.dumps({"delta": t, "elapsed": i / 50}) for i, t in enumerate(c)),

@@ -105,6 +105,9 @@ def test_many_loads_are_summarised() -> None:
     rates = {f"c0-n{n}": [10.0 * n] for n in (1, 2, 4, 8)}
     found = answers(sweep(row("2", rates), row("4", {w: [2 * v for v in r] for w, r in rates.items()})))
     assert found.lead == ["steps 4, RoCE: 20.00 to 160.00 tok/s, 100.0% more than the next best."]
+    one = row("2", rates | {"c0-n16": [160.0]})
+    assert answers(sweep(row("2", rates))).parts["How fast is it?"][3:] == ["8 streams: 80.00 tok/s."]
+    assert answers(sweep(one)).parts["How fast is it?"][3:] == ["2 more loads are in the tables."]
 
 
 def test_published_figures_are_not_proven() -> None:

@@ -38,8 +38,8 @@ def run(rate: float, status: str = "ok", garbage: list[dict[str, Any]] | None = 
     figures = {
         "peak_tok_s": rate,
         "wall_tok_s": rate / 2,
-        "ttft_s": {"p50": 0.5},
-        "itl_s": {"p50": 0.025},
+        "ttft_s": {"p50": 0.5, "p95": 0.75, "p99": 0.875},
+        "itl_s": {"p50": 0.025, "p95": 0.03, "p99": 0.0355},
         "ok": 7,
         "failed": 1,
         "finish_reasons": {"stop": 6, "length": 1},
