@@ -106,6 +106,7 @@ def test_older_releases_give_the_same_values_under_the_newest_names() -> None:
         ("0.5.23", ["--context-length", "1.5Ki"], "flag.type", "Correct"),
         ("0.5.23", ["--model-loader-extra-config", "{", "--forward-hooks", "{"], "flag.type", "Correct"),
         ("0.5.23", ["--cuda-graph-config", '{"decode": {"max": 8}}'], "flag.type", "Correct"),
+        ("0.5.23", ["--cuda-graph-config", '{"prefill": {"backend": "tc_piecewise"}}'], "flag.type", "Correct"),
         ("0.5.23", ["--cuda-graph-backend-prefill", "tc_piecewise"], "flag.type", "Correct"),
         ("0.5.23", ["--kv-cache-dtype", "fp8"], "flag.choice", "mean fp8_e4m3? Choose one of"),
         ("0.5.23", ["--attention-backend", "flashinfr"], "flag.choice", "Did you mean flashinfer?"),

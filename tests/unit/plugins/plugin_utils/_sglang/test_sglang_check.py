@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what published launches say of a command line."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import (
     Run,
+    as_row,
     load_published,
     log_of,
     search,
@@ -144,4 +146,9 @@ def test_a_malformed_file_is_named(tmp_path: Path) -> None:
         load_published.cache_clear()
         with pytest.raises(ValueError, match=r"published\.json: not a list of published launches"):
             load_published(path)
-    assert load_published(PROFILES / "published.json")
+
+
+def test_the_shipped_launches_are_written_as_they_are_read() -> None:
+    path = PROFILES / "published.json"
+    rows = [as_row(each) for each in load_published(path)]
+    assert json.loads(json.dumps(rows)) == json.loads(path.read_text(encoding="utf-8"))

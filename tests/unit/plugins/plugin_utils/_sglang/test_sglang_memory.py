@@ -233,6 +233,23 @@ def test_flags_that_move_weights_count(gpu: str, flags: dict[str, Any], weights:
     assert found.weights_gib == pytest.approx(weights, abs=0.1)
 
 
+def test_a_draft_of_its_own_is_downloaded_too() -> None:
+    drafts = (None, Model("d", "a", "s", weights_gb=3), Model("d", "a", "s"))
+    assert [estimate(PLAIN, GIVEN, draft, "gb10").download_gb for draft in drafts] == [10, 13, 10]
+
+
+def test_a_share_that_sglang_chooses_is_told() -> None:
+    own, chosen = (estimate(PLAIN, context, None, "gb10").lines for context in (GIVEN, {}))
+    assert any(" GiB x 0.80 = " in line for line in own)
+    assert any(" GiB x 0.87 (approximately SGLang's own choice) = " in line for line in chosen)
+
+
+def test_a_limit_of_tokens_counts_only_where_it_is_smaller_than_the_cache() -> None:
+    found = [estimate(PLAIN, {**GIVEN, "max_total_tokens": limit}, None, "gb10") for limit in (None, 10**9, 1000)]
+    assert found[0].tokens == found[1].tokens
+    assert found[2].tokens == 1000 and any("max_total_tokens limits them" in line for line in found[2].lines)
+
+
 def test_weights_that_do_not_fit_are_refused() -> None:
     findings = resolve(SHIPPED["qwen3.5-397b"], "winner", None, {"topology": {"nodes": 1, "tp": 1}}).findings
     assert "memory.weights" in {finding.rule for finding in findings if finding.severity == "error"}
@@ -304,6 +321,8 @@ def test_latents_are_on_every_gpu_and_compressed_layers_keep_a_row_per_some_toke
     assert sized(v4, "auto", 0.1) == pytest.approx(2 * (584 + 132) / 4 + 584 / 128 + 0.1 * 4 * 584)
     shared = v4 | {"compress_ratios": [0, 2, 2, 1, 0], "kv_source_layer_ids": [1, 3]}
     assert sized(shared, "auto") == (584 + 68) / 2 + (584 + 68)
+    unrotated = facts_of({"architectures": ["A"], **v4, "qk_rope_head_dim": None}, "r", "s")
+    assert unrotated["latent_dim"] == 512 and "rope_dim" not in unrotated
 
 
 def test_cached_numbers_of_one_token() -> None:

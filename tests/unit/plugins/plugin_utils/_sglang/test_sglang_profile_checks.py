@@ -82,9 +82,15 @@ def test_wrong_facts_are_refused_with_their_place(tmp_path: Path, wrong: dict[st
         load_models(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["rules.json", "patches/patches.json", "catalogue/0.5.24.json", "models/a.json"])
-def test_a_malformed_file_is_named(tmp_path: Path, name: str) -> None:
-    write(tmp_path / name, [])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *((name, []) for name in ("rules.json", "patches/patches.json", "catalogue/0.5.24.json", "models/a.json")),
+        ("patches/patches.json", {}),
+    ],
+)
+def test_a_malformed_file_is_named(tmp_path: Path, name: str, content: Any) -> None:
+    write(tmp_path / name, content)
     with pytest.raises(ValueError, match=name.rpartition("/")[2]):
         Library.load([tmp_path])
 
