@@ -163,6 +163,13 @@ def test_results_go_below_the_current_directory_not_the_playbooks(tmp_path: Path
     assert {path.name for path in (here / "results").iterdir()} == {"j.jsonl", "j.html", "j.md", "j.json"}
 
 
+def test_the_journals_beside_one_that_is_missing_are_named(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.jsonl", "notes.txt"):
+        (tmp_path / name).touch()
+    task = {"gb10.cluster.bench_compare": {"before": str(tmp_path / "c.jsonl"), "after": str(tmp_path / "a.jsonl")}}
+    assert "this directory has a.jsonl, b.jsonl." in acted(task)[0]["msg"]
+
+
 def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
     task = record(tmp_path, "start", cell="a") | {"check_mode": True}
     assert acted(task)[0]["changed"]

@@ -65,7 +65,9 @@ def test_exclamation_marks_are_caught_within_the_first_chunks() -> None:
 
 def test_a_live_guard_remembers_its_finding() -> None:
     guard = stream("!" * 200)
-    assert guard.feed(prose(2)) is guard.finding is not None
+    found = guard.feed(prose(2))
+    assert found is guard.finding is not None
+    assert found and found.at == 0
 
 
 @pytest.mark.parametrize("length", [12, 20, 32])

@@ -1,6 +1,7 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,12 @@ def test_markdown_and_page_say_the_same_of_fabric_transport_and_configuration() 
         assert part in text
         assert part in html
     assert "{" not in text
+
+
+def test_only_long_texts_at_the_end_of_a_line_of_a_table_are_broken() -> None:
+    records = [PLAN, measured("a", 200.0) | {"environment": environment("ib", sglang="a release with a long name")}]
+    ends = re.findall(r"<td( class=wide)?>([^<]*)</td></tr>", page([(from_records("mine", records), [])]))
+    assert {(bool(wide), len(cell) > 24) for wide, cell in ends} == {(True, True), (False, False)}
 
 
 def test_the_data_have_numbers_requests_arguments_and_how_to_measure_again() -> None:

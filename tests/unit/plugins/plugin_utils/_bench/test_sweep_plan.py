@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.sweep import (
     Resolved,
     SweepPlan,
     check,
+    examine,
     overlay_of,
     plan,
 )
@@ -182,3 +183,16 @@ def test_a_stop_rule_that_does_not_exist_is_named() -> None:
 def test_an_axis_whose_value_has_a_number_for_a_name_is_refused() -> None:
     found = check({"profile": "x", "axes": {"a": [{1: 2}, {"b": 3}, 4]}, "workloads": [{"concurrency": 1}]})
     assert [f.key for f in found if f.rule == "sweep.axes"] == ["axes.a[1=2].server_args"]
+
+
+def test_loads_that_the_server_cannot_run_as_written_are_named() -> None:
+    server = {"max_running_requests": 8, "context_length": 4096}
+    loads = [{"concurrency": 9}, {"concurrency": 8, "requests": 7}, {"concurrency": 1, "context_tokens": 4000}]
+    loads = [{"max_tokens": 97, **load} for load in loads]
+    sweep = {"name": "s", "profile": SWEEP["profile"], "base": {"server_args": server}, "axes": {"ep_size": [1]}}
+    found = [(one.rule, one.key) for one in examine(sweep | {"workloads": loads}).findings]
+    assert [(rule, key) for rule, key in found if key.startswith("workloads")] == [
+        ("sweep.slots", "workloads.0.concurrency"),
+        ("sweep.requests", "workloads.1.requests"),
+        ("sweep.context", "workloads.2.context_tokens"),
+    ]
