@@ -105,3 +105,15 @@ def test_expressions(text: str, value: Any) -> None:
 def test_expressions_allow_nothing_else(text: str) -> None:
     with pytest.raises(ValueError, match=r"b|e|x"):
         evaluate(text, {"b": 2, "c": "x"})
+
+
+@pytest.mark.parametrize(("asked", "tokens"), [("", 12), (" --speculative-num-draft-tokens 5", 5)])
+def test_drafts_by_n_grams_have_twelve_tokens_unless_another_number_is_given(asked: str, tokens: int) -> None:
+    assert ask("0.5.23", f"--speculative-algorithm NGRAM{asked}").context["draft_tokens"] == tokens
+
+
+@pytest.mark.parametrize(("carries", "version"), [((), "5.6.0"), (("transformers>=5.9",), "5.9")])
+def test_the_transformers_of_the_release_count_where_the_image_carries_no_other(
+    carries: tuple[str, ...], version: str
+) -> None:
+    assert ask("0.5.12", "", carries=carries).context["transformers"] == version
