@@ -101,7 +101,7 @@ def settings(host: str) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:
-    """A server and two agents, VFs on both rails, Multus, two networks."""
+    """A server and two agents, VFs on both rails, Multus, two networks, and a privileged pod on each agent."""
     prepared = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare"], check=False).returncode
     assert prepared == 0, "lab/kubernetes/prepare failed, see above"
     cluster = Cluster(make_lab())
@@ -130,6 +130,10 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:
     cluster.kubectl("-n", "kube-system", "rollout", "status", "daemonset/gb10-multus", "--timeout=180s")
     cluster.seconds["Multus ready"] = time.monotonic() - begun
     cluster.apply(namespace("rdma", "privileged"), network("rail0", "enp1s0f0v0"), network("rail1", "enP2p1s0f0v0"))
+    for number, node in enumerate(NODES):
+        networks = [{"name": "rail0", "interface": "net1", "ips": [f"10.100.0.{number + 1}/24"]}]
+        cluster.apply(pod(f"rank{number}", node, networks=networks, securityContext={"privileged": True}))
+    cluster.kubectl("-n", "rdma", "wait", "--for=condition=Ready", "pod", "rank0", "rank1", "--timeout=120s")
     print(f"\nafter the first `systemctl start`: { {what: round(when, 1) for what, when in cluster.seconds.items()} }")
     return cluster
 
