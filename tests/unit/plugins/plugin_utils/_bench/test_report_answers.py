@@ -7,11 +7,14 @@ import re
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import plots
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.plots import pictures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.report import answers, markdown, page, setups
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.rows import Report, Row, traffic
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from stored import compare
 
 PROVEN = {"transport": {"satisfied": True, "msg": "4 of 4 ranks on NET/IB"}}
@@ -169,8 +172,8 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "WIDTHS", {"wide": plots.WIDTHS["wide"]})
 
 
-@pytest.mark.usefixtures("wide")
-def test_the_words_and_numbers_of_all_pictures() -> None:
+def drawn_reports() -> dict[str, Report]:
+    """Return reports whose pictures have several rows, loads and contexts."""
     loads = {"c0-n1": 1.0, "c0-n8": 5.0, "c8192-n1": 0.9, "c8192-n8": 4.0}
     rows = []
     for place, (steps, transport) in enumerate(product(("none", "2", "4"), ("roce", "tcp"))):
@@ -182,17 +185,74 @@ def test_the_words_and_numbers_of_all_pictures() -> None:
         rows.append(Row(f"r{place}", {"steps": steps, "transport": transport}, key=f"k{place}", nodes=4, rates=rates))
         rows[-1].figures, rows[-1].requests = figures, each
     rows[1].status = "garbage"
-    reports = {
+    return {
         "all": sweep(*rows),
         "one load": sweep(*(row(steps, {"c0-n8": [rate, rate + 9]}) for steps, rate in (("2", 150.0), ("4", 160.0)))),
         "many lines": sweep(*(row(str(steps), {**SLOW, "c8192-n8": [steps + 90.0]}) for steps in range(14))),
     }
+
+
+@pytest.mark.usefixtures("wide")
+def test_the_words_and_numbers_of_all_pictures() -> None:
     words = re.compile(r"<(?:text|title|desc|tspan)[^>]*>([^<]+)<")
     found = {
         name: [" | ".join(map(html.unescape, words.findall(svg["wide"]))) for svg in pictures(report)]
-        for name, report in reports.items()
+        for name, report in drawn_reports().items()
     }
     compare("report_pictures", found)
+
+
+def numbers(values: Any) -> str:
+    return " ".join(f"{value:.4g}" for value in np.asarray(values, dtype=float).ravel())
+
+
+def contents(figure: Figure) -> list[str]:
+    """Return what was put into a picture: lines, bars, texts, fields, their looks and places."""
+    (axes,) = figure.axes
+    said = [
+        f"{axes.get_title(loc='left')!r}: {numbers(figure.get_size_inches())} inches, {axes.get_legend() is not None}"
+    ]
+    if legend := axes.get_legend():
+        said.append(f"legend of {legend._ncols}: {[text.get_text() for text in legend.get_texts()]}")
+    for line in axes.lines:
+        if line.get_marker() == "|":  # an end of a range
+            continue
+        look = (line.get_color(), line.get_linestyle(), line.get_marker(), line.get_alpha(), line.get_linewidth())
+        label, points = line.get_label().partition("_child")[0], map(numbers, (line.get_xdata(), line.get_ydata()))
+        said.append(f"line {label!r} {look}: {' / '.join(points)}")
+    for bar in axes.patches:
+        place = (bar.get_x(), bar.get_y(), bar.get_width(), bar.get_height())
+        said.append(f"bar {bar.get_hatch()} {to_hex(bar.get_facecolor())}: {numbers(place)}")
+    for each in axes.collections:
+        said.append(f"ranges: {'; '.join(numbers(one) for one in each.get_segments())}")
+    for text in axes.texts:
+        place = (getattr(text, "xy", ()), text.get_position())
+        said.append(f"{text.get_text()!r} {text.get_ha()} {text.get_va()}: {'; '.join(map(numbers, place))}")
+    for image in axes.images:
+        said.append(f"fields: {numbers(np.ma.filled(image.get_array(), np.nan))}")
+    low, high = axes.get_ylim()
+    ticks = [text.get_text() for text in axes.get_yticklabels()]
+    grid = [line.get_visible() for line in axes.get_xgridlines()[:1]]
+    return [*said, f"{axes.get_xlabel()} / {axes.get_ylabel()}: {numbers((low, high))}, {ticks}, {grid}"]
+
+
+@pytest.mark.parametrize("width", ["wide", "narrow"])
+def test_what_is_drawn_is_stored(monkeypatch: pytest.MonkeyPatch, width: str) -> None:
+    made: list[Figure] = []
+
+    class Kept(Figure):
+        def savefig(self, *words: Any, **more: Any) -> None:
+            made.append(self)
+            super().savefig(*words, **more)
+
+    monkeypatch.setattr(plots, "WIDTHS", {width: plots.WIDTHS[width]})
+    monkeypatch.setattr(plots, "Figure", Kept)
+    said = {}
+    for name, report in drawn_reports().items():
+        made.clear()
+        pictures(report)
+        said[name] = [line for figure in made for line in contents(figure)]
+    compare(f"report_figures_{width}", said)
 
 
 @pytest.mark.usefixtures("wide")
