@@ -76,7 +76,8 @@ def test_times_tokens_and_body_are_as_the_server_has_them() -> None:
     for r in records:
         assert r.ok and r.content == "w0 w1 w2 w3 w4 " and r.output_tokens == 10 and r.prompt_tokens == 3
         assert r.finish_reason == "stop"
-        assert 0.1 <= r.ttft < 1.0
+        # A busy machine may note some time after the server's sleep began that the request is sent.
+        assert 0.05 <= r.ttft < 1.0
         assert len(r.chunk_times) == 5
     body, key = bodies[0]
     assert body["stream"] is True and body["ignore_eos"] is True and body["max_tokens"] == 32
@@ -124,7 +125,7 @@ def test_a_token_counts_from_its_arrival_however_late_the_client_reads() -> None
 
     records = on_server(handler, concurrency=1)
     for record, moment in zip(records, freed, strict=True):
-        assert record.ttft >= 0.1
+        assert record.ttft >= 0.05  # as above
         assert moment - 0.2 < record.chunk_times[0] < moment - 0.05
 
 
