@@ -38,10 +38,17 @@ PERIODS = {
     "60 letters": AFTER[200:260],
     "60 with a line": AFTER[200:259] + "\n",
     "61 letters": AFTER[200:261],
+    "101 letters": AFTER[200:301],
+    "20 with digits": "12.5, 17.25; 3 4 56, ",
+    "30 with digits": "12.5, 17.25; 3 4 56, 7 890, 1; ",
+    "110 with digits": " ".join(str(number * number) for number in range(10, 38)) + ", ",
+    "10 blanks with a line": "  \t   \t\t \n",
+    "60 blanks": "".join(random.Random(1).choices(" \t", k=60)),
 }
 PLACES = {
     "all": ("", ""),
     "end": (BEFORE, ""),
+    "end of little": (BEFORE[:50], ""),
     "end but 3": (BEFORE, "xyz\n"),
     "end but 4": (BEFORE, "wxyz"),
     "middle": (BEFORE, AFTER),
