@@ -235,7 +235,8 @@ def test_mixed_writing_and_missing_grammar_have_stored_limits() -> None:
         n = first(sparse, 350)
         cases[f"rare words, {name}"] = [f"{n}: {short(sparse(n))}"]
     common = first(lambda n: None if find_salad(" ".join([*rare[:200], *["it"] * n]) + ".") else _ANY, 60)
-    cases["common"] = [str(common)]
+    twice = [short(find_salad(" ".join([*rare[: 250 - n], *rare[:n]]) + ".")) for n in (9, 10)]
+    cases["common"] = [str(common), *twice]
     for sign in (",", ";", "=", "{", "|"):
         cases[f"lines with {sign}"] = [
             str(
