@@ -69,7 +69,7 @@ def test_a_node_with_which_the_proof_fails_boots_the_kernel_from_before_and_the_
     assert said.count(proved) == len(NODES), said[-3000:]
     said = words(site.play("update", check=False))
     assert "spark1: failed after the update (" in said, said[-3000:]
-    assert "moved 0 bytes" in said
+    assert "moved 0 bytes" in said, said[-6000:]
     assert "The group serves again, and is proved. [update.host.failed]" in said, said[-3000:]
     assert running(site) == [KERNEL.format(1014)] * 2
     assert serves(site, "returned", "")
