@@ -115,6 +115,27 @@ def test_a_server_has_to_be_idle_in_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert slept[3:] == [2.0, 2.0, 0.5]
 
 
+def test_the_gauges_are_read_again_and_again_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [Scrape(gauges={"x": 1.0}), OSError(), Scrape(gauges={"x": 2.0}), LookupError()]
+    slept: list[float] = []
+
+    async def scraped(_target: Target) -> Scrape:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(client, "_scrape", scraped)
+    monkeypatch.setattr(client, "asyncio", SimpleNamespace(sleep=sleep))
+    seen: list[Scrape] = []
+    with pytest.raises(LookupError):
+        asyncio.run(client._watch(TARGET, seen))
+    assert ([reading.gauges["x"] for reading in seen], slept) == ([1.0, 2.0], [0.5, 2, 2, 2])
+
+
 def made(index: int, **more: Any) -> RequestRecord:
     fields = {
         "chunk_times": [1.0, 2.0 + index],

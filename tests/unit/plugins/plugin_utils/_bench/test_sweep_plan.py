@@ -46,6 +46,24 @@ def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
     return Resolved(f"{overlay.get('preset')}:{steps}:{ep}", findings)
 
 
+def test_a_cell_is_named_after_its_labels_and_told_apart_by_its_overlay() -> None:
+    def same(overlay: Mapping[str, Any]) -> Resolved:
+        return Resolved(str(sorted(overlay)))
+
+    (alone,) = plan({"base": {"image": "i"}}, same).cells
+    assert (alone.id.rpartition("-")[0], len(alone.id.rpartition("-")[2]), alone.labels) == ("base", 8, {})
+    axes = {"a b": ["x/y z", "w" * 80], "env": [{"A": 1}, {"A": 2}]}
+    exclude = [{"a b": "w" * 80, "env": ["A=1", "A=3"]}, {"env": {"A": 2}, "a b": "x/y z"}]
+    include = [{"labels": {"n": 1}, "image": "j", "other": 2}, {"env": {"B": 1}}]
+    found = plan({"name": 7, "axes": axes, "exclude": exclude, "include": include, "base": {"image": "i"}}, same)
+    assert found.name == "7"
+    assert [cell.id[:-9] for cell in found.cells] == ["x_y_z-A=1", "w" * 60, "1", "base"]
+    assert len({cell.id for cell in found.cells}) == 4
+    assert [cell.overlay for cell in found.cells[2:]] == [{"image": "j"}, {"image": "i", "env": {"B": 1}}]
+    assert [cell.status for cell in found.cells] == ["run", "duplicate", "run", "run"]
+    assert (found.cells[1].duplicate_of, found.count("run"), found.count("duplicate")) == (found.cells[0].id, 3, 1)
+
+
 def by_label(result: SweepPlan) -> dict[str, str]:
     return {"|".join(c.labels.values()): c.status for c in result.cells}
 
