@@ -179,7 +179,7 @@ class StreamGuard:
         self._fresh += len(chunk)
         if self._same >= self._patience(chunk):
             at = self._dropped + len(self._text) - self._same * len(chunk)
-            self.finding = Garbage("single_token", max(0, at), f"{self._same} chunks in a row are {chunk[:20]!r}")
+            self.finding = Garbage("single_token", at, f"{self._same} chunks in a row are {chunk[:20]!r}")
         elif self._fresh >= self._every:
             self._fresh = 0
             cut = max(0, len(self._text) - self._tail)

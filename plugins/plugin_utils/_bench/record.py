@@ -318,7 +318,8 @@ def stop_reason(
     ):
         limit = rules.get(key)
         if limit and len(states) >= int(limit) and all(map(ends, states[-int(limit) :])):
-            return f"{limit} cells in a row ended with {', '.join(dict.fromkeys(map(str, states[-int(limit) :])))}"
+            which = "a cell" if int(limit) == 1 else f"{limit} cells in a row"
+            return f"{which} ended with {', '.join(dict.fromkeys(map(str, states[-int(limit) :])))}"
     return ""
 
 

@@ -478,7 +478,8 @@ def noise_floor(report: Report) -> dict[str, float]:
 def _verdict(row: Row, twin: Row, workload: str, column: str, tolerance: float) -> str:
     old, new = row.values(workload, column), twin.values(workload, column)
     change = COMPARED[column][1] * (fmean(new) / fmean(old) - 1)
-    if abs(change) <= tolerance or distinguishable(old, new) is False:
+    # Twelve digits, because 95 / 100 - 1 is a little more than 5 % for a computer.
+    if round(abs(change), 12) <= tolerance or distinguishable(old, new) is False:
         return "same"
     return "better" if change > 0 else "worse"
 

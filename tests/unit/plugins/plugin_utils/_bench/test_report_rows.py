@@ -289,6 +289,14 @@ def test_each_figure_alone_can_be_a_regression_and_its_reverse_none(figure: str,
     assert {r["verdict"] for r in regressions(before, after)} == {"same"}
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(0.95, "same"), (0.949, "worse"), (1.05, "same"), (1.051, "better")])
+def test_a_change_of_exactly_the_tolerance_is_none(factor: float, verdict: str) -> None:
+    before, after = from_records("x", RECORDS), from_records("x", RECORDS)
+    key = ("c0-n8", "wall_tok_s")
+    before.rows[0].figures[key], after.rows[0].figures[key] = [100.0] * 3, [100.0 * factor] * 3
+    assert next(r["verdict"] for r in regressions(before, after) if r["figure"] == "wall_tok_s") == verdict
+
+
 def test_the_findings_of_resolver_and_guards_are_shown_for_published_rows() -> None:
     remarks = {r.name: r.remark for r in published("nemotron-3-super-120b").rows}
     assert remarks["depth 5/7, ep 1"] == "It resolves to the same engine as depth 5/5, ep 1"

@@ -80,6 +80,7 @@ def test_the_line_of_a_cell_shows_position_time_and_the_best_cell() -> None:
         ({"infrastructure": 2}, [result("a", "infrastructure"), result("b", "shared")], "2 cells in a row"),
         ({"infrastructure": 2}, [result("a", "infrastructure"), result("b", "ok")], ""),
         ({"failures": 2}, [result("a", "nan"), result("b", "garbage")], "2 cells in a row"),
+        ({"failures": 1}, [result("a", "nan")], "a cell ended with nan"),
         ({"failures": 2}, [result("a", "nan", run="earlier"), result("b", "nan")], ""),
     ],
 )
