@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, groups: Grou
         longer_context_env=env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "").lower() in _TRUE,
         max_context=_max_context(override, facts.max_context),
         expert_blocks=facts.expert_blocks,
-        kv_heads=override.get("num_key_value_heads", facts.kv_heads),
+        kv_heads=_count(override, "num_key_value_heads", facts.kv_heads),
         prefill_attn=context["prefill_attention_backend"] or context["attention_backend"],
         decode_attn=context["decode_attention_backend"] or context["attention_backend"],
     )
@@ -256,12 +257,18 @@ def _override(text: Any) -> dict[str, Any]:
 
 def _max_context(override: Mapping[str, Any], stated: int | None) -> int | None:
     """Return the context that the changed config allows (get_context_length in hf_transformers)."""
-    most: int | None = override.get("max_position_embeddings", stated)
-    scaling = override.get("rope_scaling")
+    most, scaling = _count(override, "max_position_embeddings", stated), override.get("rope_scaling")
     if most is None or not isinstance(scaling, dict) or "original_max_position_embeddings" in scaling:
         return most
     factor = scaling.get("factor", 1)
-    return int(most * factor) if isinstance(factor, (int, float)) and scaling.get("rope_type") != "llama3" else most
+    known = isinstance(factor, (int, float)) and isfinite(factor)
+    return int(most * factor) if known and scaling.get("rope_type") != "llama3" else most
+
+
+def _count(override: Mapping[str, Any], key: str, stated: int | None) -> int | None:
+    """Return a number of the changed config; nothing is known of one that is no number."""
+    value = override.get(key, stated)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _packages(context: dict[str, Any], catalogue: Catalogue, setting: Setting) -> None:

@@ -4,6 +4,8 @@
 
 from .words import EAGLE, KIMI, LAZY, NEMOTRON, QWEN, YARN
 
+LONG, OF_262144 = "--context-length 524288", {"max_context": 262144}
+
 CASES = [
     ("ctx.derived", "error", "0.5.13", "--context-length 524288", {"max_context": 262144},
      "0.5.13", """--context-length 524288 --json-model-override-args '{"max_position_embeddings": 524288}'""",
@@ -14,6 +16,14 @@ CASES = [
     ("ctx.derived", "error", "0.5.23", "--context-length 524289", {"max_context": 262144},
      "0.5.23", """--context-length 524288 --json-model-override-args
      '{"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}'""", {"max_context": 262144}),
+    *(("ctx.derived", "error", "0.5.23", LONG, OF_262144,
+       "0.5.23", f"{LONG} --tp-size 2 --nnodes 2 --json-model-override-args '{wrong}'", OF_262144)
+      for wrong in ('{"max_position_embeddings": "262144", "rope_scaling": {"factor": 1.0}}',
+                    '{"max_position_embeddings": [1]}',
+                    '{"max_position_embeddings": true, "num_key_value_heads": "8"}')),
+    *(("ctx.derived", "error", "0.5.23", f"{LONG} --json-model-override-args '{wrong}'", OF_262144,
+       "0.5.23", "--context-length 262144", OF_262144)
+      for wrong in ('{"rope_scaling": {"factor": Infinity}}', '{"rope_scaling": {"factor": "2"}}')),
     ("mamba.extra.noradix", "error", "0.5.13", "--disable-radix-cache --mamba-scheduler-strategy extra_buffer", QWEN,
      "0.5.14", "--disable-radix-cache --mamba-radix-cache-strategy extra_buffer", QWEN),
     ("mamba.extra.noradix", "error", "0.5.10", "--disable-radix-cache --mamba-scheduler-strategy extra_buffer", QWEN,
