@@ -37,6 +37,7 @@ from .profile_files import (
     select_image,
     status_findings,
     with_sampling,
+    with_words,
 )
 
 _finding = Rules("_sglang").finding
@@ -331,7 +332,7 @@ def resolve(
     or the version is invalid; every other problem becomes a finding.
     """
     library = library or Library.load()
-    merged = merge(profile, preset, overrides)
+    merged = merge(profile, preset, with_words(overrides or {}))
     name = str(merged["name"])
     where = f"{name}/{merged['preset']}" if merged["preset"] else name
     version = Version.parse(str(sglang_version or merged["sglang_version"]))
@@ -413,10 +414,11 @@ def _model(
     """Return the model as it will be loaded, and the facts that rules need; values of the profile take precedence."""
     repo = str(given.get("repo") or "")
     known = find(models, repo)
-    draft_path = server_args.get("speculative_draft_model_path")
+    asked = server_args.get("speculative_draft_model_path")
+    draft_path = None if asked is None else str(asked)
     stated = {name: given.get(name) for name in ("arch", "quantization", "moe", "max_context")}
     own = Facts(**stated, draft_arch=given.get("draft_arch") if draft_path else None)
-    facts = facts_for(models, repo, str(draft_path) if draft_path else None, own)
+    facts = facts_for(models, repo, draft_path, own)
     model = {
         **given,
         "repo": repo,

@@ -311,7 +311,7 @@ def _levels(text: str) -> int:
 
 
 def read_profile(path: Path) -> dict[str, Any]:
-    profile = read_yaml(path)
+    profile = with_words(read_yaml(path))
     problems = list(schema_problems(profile))
     if isinstance(profile, Mapping) and profile.get("name") not in (None, path.stem):
         problems.append(f"name: {profile['name']!r} must be the file's name, {path.stem!r}")
@@ -320,16 +320,26 @@ def read_profile(path: Path) -> dict[str, Any]:
     return dict(profile)
 
 
+def with_words(value: Any) -> Any:
+    """Return a copy whose keys are texts: YAML reads an unquoted number as a number, also before a colon."""
+    if isinstance(value, Mapping):
+        return {str(key): with_words(each) for key, each in value.items()}
+    return [with_words(each) for each in value] if isinstance(value, list) else value
+
+
 def _usable(profile: Any, name: str) -> dict[str, Any]:
-    """Return a profile without the values that violate the schema."""
-    kept = deepcopy(dict(profile)) if isinstance(profile, Mapping) else {}
+    """Return a profile without the values that violate the schema, and without a list that has one."""
+    kept = deepcopy(profile) if isinstance(profile, dict) else {}
     for found in violations(profile, load_schema("profile")) if kept else ():
-        *parents, last = ["images"] if found.place.startswith("images") else found.place.split(".")
         holder: Any = kept
-        for part in parents:
-            holder = holder.get(part) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and (last == "images" or found.keyword not in ("required", "additionalProperties")):
-            holder.pop(last, None)
+        for at, part in enumerate(found.path):
+            if not isinstance(holder, dict) or part not in holder:
+                break
+            last = at + 1 == len(found.path) and found.keyword not in ("required", "additionalProperties")
+            if last or isinstance(holder[part], list):
+                del holder[part]
+                break
+            holder = holder[part]
     if kept.get("default_preset") not in (kept.get("presets") or {}):
         kept.pop("default_preset", None)
     return kept | {"name": name} if "sglang_version" in kept else {}

@@ -40,6 +40,7 @@ class BrokenInstallation(ValueError):
 class Violation:
     """One violation of a schema by its ``keyword``; ``wanted`` describes a valid value, if the schema does."""
 
+    path: tuple[str | int, ...]
     place: str
     value: Any
     reason: str
@@ -64,9 +65,12 @@ def violations(data: Any, schema: Mapping[str, Any]) -> Iterator[Violation]:
             "the Python of ansible-core has no package jsonschema, so no profile can be checked", INSTALL_JSONSCHEMA
         )
     for error in sorted(_strict()(schema).iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
-        place = clip(".".join(str(part) for part in error.absolute_path), 200)
+        path = tuple(error.absolute_path)
+        place = clip(".".join(map(str, path)), 200)
         value = None if isinstance(error.instance, Mapping) else error.instance
-        yield Violation(place, value, clip(_words(error)), str(error.schema.get("description", "")), error.validator)
+        yield Violation(
+            path, place, value, clip(_words(error)), str(error.schema.get("description", "")), error.validator
+        )
 
 
 @lru_cache(maxsize=1)

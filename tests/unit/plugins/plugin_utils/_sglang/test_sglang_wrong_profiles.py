@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import overlay, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, overlay, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
     ProfileError,
     load_profile,
@@ -309,6 +309,8 @@ def test_an_invalid_version_is_refused() -> None:
         ("name: a\nmodel: {repo: " + "a" * 30000 + "}\n", "a value of 30000 characters, of which 20000 are allowed"),
         ('name: a\nsglang_version: "0.5.23\\n"\n', "does not match"),
         ("name: a\ntopology: {nodes: 4.0}\n", "4.0 is not of type 'integer'"),
+        ("name: a\nserver_args: {1: 2}\n", "server_args: '1' does not match"),
+        ("name: a\nenv: {1: x}\n", "env: '1' does not match"),
         ("x: !!python/object:os.system {}\n", "not readable as YAML"),
         *(
             (text, "nested too deeply")
@@ -322,6 +324,37 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Any, text: str, problem:
     path.write_text(text)
     with pytest.raises(ProfileError, match=problem):
         read_profile(path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "preset"),
+    [
+        ("patches: [[]]", ""),
+        ("patches: [1.5]", ""),
+        ("server_args: {1: 2}", ""),
+        ("presets: {1: {patches: [{}]}}", "1"),
+        ("presets: {1: 2}", ""),
+        ("presets: {v0.5: {patches: [[]]}}", ""),
+    ],
+)
+def test_what_is_left_of_a_file_with_a_value_of_the_wrong_type_is_checked(
+    tmp_path: Any, wrong: str, preset: str
+) -> None:
+    lines = BOTH.splitlines()
+    kept = [line for line in lines if line.partition(":")[0] != wrong.partition(":")[0]]
+    (tmp_path / "a.yml").write_text("\n".join([*kept, wrong]))
+    with pytest.raises(ProfileError) as caught:
+        load_profile("a", [tmp_path])
+    assert resolve(caught.value.usable, preset or None).name == "a"
+
+
+def test_every_flag_may_have_any_value_and_keys_may_be_numbers() -> None:
+    """The resolver ends with findings, not with a Python error."""
+    for flag in Library.load().knowledge.history.catalogues[-1].flags:
+        for value in (7, [1]):
+            key = flag.name.removeprefix("--").replace("-", "_")
+            assert resolve(SHIPPED[GEMMA], "baseline", "0.5.23", args(**{key: value})).findings, key
+    assert "flag.unknown" in {f.rule for f in resolve(SHIPPED[GEMMA], None, None, {"server_args": {1: 2}}).findings}
 
 
 BOTH = """
