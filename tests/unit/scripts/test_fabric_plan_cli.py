@@ -90,7 +90,7 @@ def test_an_unreadable_inventory_exits_2_and_says_why(tmp_path: Path, content: s
     (tmp_path / "hosts.yml").write_text(content)
     done = run(str(tmp_path))
     assert done.returncode == 2
-    assert said in done.stderr
+    assert said in " ".join(done.stderr.split())  # the length of the path decides where a line ends
     assert f"{tmp_path}/hosts.yml" in done.stderr
     assert "Traceback" not in done.stderr
 
