@@ -49,7 +49,8 @@ def main() -> None:
     parameters = {}
     for file in files:
         with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - it is no dictionary
+            names = opened.keys()
+            for name in names:
                 shape = opened.get_slice(name).get_shape()
                 parameters[name] = torch.empty(shape, dtype=torch.bfloat16)
     begin = Path(sys.argv[2])
