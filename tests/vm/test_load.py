@@ -9,6 +9,8 @@ Simulated by load_weights.py: the rest of the server. The host has no other guar
 """
 
 import json
+import os
+import select
 import shutil
 import socket
 import subprocess
@@ -124,13 +126,14 @@ class Machine:
         return Host(self.made)
 
     def stop(self) -> None:
-        """Stop the machine, and wait until it has released its disk."""
-        pidfile = self.made.vms[0].pidfile
-        process = Path("/proc", pidfile.read_text().strip(), "fd") if pidfile.exists() else None
+        """Stop the machine, and wait until its last thread, which may outlive the first, has released its files."""
+        ended = None
+        with suppress(OSError, ValueError):
+            ended = os.pidfd_open(int(self.made.vms[0].pidfile.read_text()))
         self.made.stop()
-        with suppress(OSError):
-            while process and any(process.iterdir()):
-                time.sleep(0.1)
+        if ended is not None:
+            select.select([ended], [], [])
+            os.close(ended)
         (self.made.state / "mux").unlink(missing_ok=True)
 
 
